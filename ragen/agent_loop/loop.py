@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 from omegaconf import OmegaConf
@@ -133,8 +133,8 @@ class RagenEnvLoop(AgentLoopBase):
             The trajectory as one output; or, if the context shows only the last turns, an output per turn.
 
         Raises:
-            InputError: The row names no environment, or the instruction is longer than ``rollout.prompt_length``.
-            BackendError: The server returned no tokens for the first prompt.
+            InputError: The row names no environment, or the first prompt is longer than ``rollout.prompt_length``.
+            BackendError: The server returned no tokens.
             EnvError: The environment failed.
             SessionLostError, ServiceTimeoutError: So did its service.
         """
@@ -174,8 +174,7 @@ class RagenEnvLoop(AgentLoopBase):
                 break
             tokens = await sample(self._rows[-1], budget)
             if not tokens:
-                self._rows = _answered(self._rows, episode)
-                break
+                raise BackendError("the model server gave no tokens; look at the server's own messages.")
             reply = script.read(tokens)
             with simple_timer("tool_calls", self._seconds):
                 result = await session.play(reply.actions, episode.actions_left)
@@ -195,10 +194,9 @@ class RagenEnvLoop(AgentLoopBase):
         if not token_rows or not script.is_one_row:
             try:
                 token_rows.append(TrajectoryTokens(self._checked(script.prompt(episode.rollout))))
-            except ContextFullError as error:  # the model cannot go on, which ends its episode and no training
-                if not token_rows:  # an instruction that is too long would end every episode
-                    bare = {**episode.rollout["history"][-1], "state": ""}
-                    self._checked(script.prompt({**episode.rollout, "history": [bare]}))
+            except ContextFullError as error:  # the model cannot go on, which ends its episode
+                if not token_rows:
+                    raise
                 log.warning("an episode of tag %r and seed %d is over: %s", episode.tag, episode.status.seed, error)
                 return 0
             return min(length, room)
@@ -248,7 +246,6 @@ class RagenEnvLoop(AgentLoopBase):
         return {"seed": int.from_bytes(digest[:4], "big") >> 1}
 
     def _outputs(self, episode: Episode) -> AgentLoopOutput | list[AgentLoopOutput]:
-        tokenizer = cast(Any, self.tokenizer)  # verl's annotation is another class
         score = float(sum(episode.turn_scores))
         extra_fields = {
             **self._server_says,
@@ -269,7 +266,7 @@ class RagenEnvLoop(AgentLoopBase):
                 metrics=AgentLoopMetrics(num_preempted=self._preempted, **self._seconds),
                 extra_fields=copy.deepcopy(extra_fields),
             )
-            for row_tokens in self._rows or [TrajectoryTokens.nothing(tokenizer.eos_token_id)]
+            for row_tokens in self._rows
         ]
         return outputs[0] if self._parts.script.is_one_row else outputs
 
@@ -288,25 +285,6 @@ class RagenEnvLoop(AgentLoopBase):
             "env_seconds": float(self._seconds.get("tool_calls", 0.0)),
             "invalid_replies": float(self._invalid_replies),
         }
-
-
-def _answered(token_rows: list[TrajectoryTokens], episode: Episode) -> list[TrajectoryTokens]:
-    """The rows to train on after a prompt without a reply: those of the model's earlier replies.
-
-    Without a sampled token, verl would drop the reward on the last one, or fail.
-
-    Raises:
-        BackendError: There is no earlier reply.
-    """
-    token_rows[-1].take_back_context()
-    answered = [row_tokens for row_tokens in token_rows if row_tokens.response]
-    where = f"the trajectory of tag {episode.tag!r} and seed {episode.status.seed}"
-    if not answered:
-        raise BackendError(
-            f"the model server gave no tokens for the first prompt of {where}; look at the server's own messages."
-        )
-    log.warning("the model server gave no tokens; %s ends with its last reply", where)
-    return answered
 
 
 def read_row(row: Mapping[str, Any]) -> tuple[str, int, str]:

@@ -25,7 +25,7 @@ import copy
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from envlanes import EnvFailed, EnvSet, EnvSpec, Settings
@@ -38,40 +38,28 @@ from ragen.llm_agent.environments import EnvEntry, read_config
 GATHER = 0.001  # seconds to wait for requests that arrive together
 
 
-@dataclass(frozen=True)
-class ServiceSettings:
-    """Limits of a service; times in seconds.
+class Limits(NamedTuple):
+    """Limits of a service, which include the time that a request waits for its worker.
 
     Attributes:
-        queue_timeout: Time that a request may wait for its worker, in addition to that of its turn or reset.
-        step_timeout, reset_timeout, max_restarts: See :class:`~envlanes.settings.Settings`.
+        open_s, play_s: Seconds within which opening an environment, or a turn, is answered.
+        max_restarts: Number of times that a session opens its environment again.
     """
 
-    queue_timeout: float = 600.0
-    step_timeout: float = 60.0
-    reset_timeout: float = 120.0
-    max_restarts: int = 3
+    open_s: float
+    play_s: float
+    max_restarts: int
 
     @classmethod
-    def read(cls, config: Any) -> ServiceSettings:
+    def read(cls, config: Any) -> Limits:
         """Read the keys.
 
         Raises:
             ConfigError: A key has an invalid value.
         """
         whole = as_config(config)
-        keys = whole.es_manager
-        return cls(whole.agent_loop.queue_timeout, keys.step_timeout, keys.reset_timeout, keys.max_restarts)
-
-    @property
-    def open_limit(self) -> float:
-        """Seconds within which opening an environment is answered."""
-        return self.reset_timeout + self.queue_timeout
-
-    @property
-    def play_limit(self) -> float:
-        """Seconds within which a turn is answered."""
-        return self.step_timeout + self.queue_timeout
+        keys, queue_s = whole.es_manager, whole.agent_loop.queue_timeout
+        return cls(keys.reset_timeout + queue_s, keys.step_timeout + queue_s, keys.max_restarts)
 
 
 class Opened(NamedTuple):
@@ -101,7 +89,7 @@ class EnvService:
         Raises:
             ConfigError: A key of ``es_manager`` or ``agent_loop`` has an invalid value.
         """
-        self.limits = ServiceSettings.read(config)
+        self.limits = Limits.read(config)
         self._config = config
         self._entries: dict[str, EnvEntry] = {}
         self._settings = read_config(config, "train")
@@ -168,7 +156,7 @@ class EnvService:
         """Close all environments and end the workers."""
         self._open.clear()
         for queue in [self._main, *self._queues]:
-            await queue.shut_down(self.limits.step_timeout)
+            await queue.shut_down(self._settings.engine.step_timeout)
         await asyncio.to_thread(self._envs.close)
 
     def _queue_for(self, spec: EnvSpec) -> _Queue:

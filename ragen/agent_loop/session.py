@@ -99,7 +99,7 @@ class Session:
         name, self._name = self._name, None
         if name is not None:
             try:
-                await self._within(self._service.limits.play_limit, self._service.close(name))
+                await self._within(self._service.limits.play_s, self._service.close(name))
             except (SessionLostError, ServiceTimeoutError):
                 log.info("an environment had gone with its service when it was to be closed")
 
@@ -115,7 +115,7 @@ class Session:
 
     async def _opened(self) -> Opened:
         self._name = secrets.token_hex(8)
-        opened = await self._within(self._service.limits.open_limit, self._service.open(self._name, *self._order))
+        opened = await self._within(self._service.limits.open_s, self._service.open(self._name, *self._order))
         if opened.env_error:
             await self.close()
             raise EnvError(opened.env_error)
@@ -128,7 +128,7 @@ class Session:
 
     async def _turn(self, turn: Turn) -> TurnResult:
         assert self._name is not None
-        return await self._within(self._service.limits.play_limit, self._service.play(self._name, *turn))
+        return await self._within(self._service.limits.play_s, self._service.play(self._name, *turn))
 
     async def _rebuild(self) -> None:
         """Reopen the environment and replay its turns."""

@@ -26,13 +26,6 @@ class TrajectoryTokens:
         self._log_probs: list[float] = []
         self._knows_log_probs = True
 
-    @classmethod
-    def nothing(cls, token: int) -> TrajectoryTokens:
-        """Tokens of which none was sampled; verl takes no trajectory without a prompt and a response."""
-        row_tokens = cls([token])
-        row_tokens.add_context([token])
-        return row_tokens
-
     @property
     def ids(self) -> list[int]:
         """All tokens: the prompt of the next reply."""
@@ -75,9 +68,3 @@ class TrajectoryTokens:
         self.response += unsaid
         self.mask += [0] * len(unsaid)
         self._log_probs += [0.0] * len(unsaid)
-
-    def take_back_context(self) -> None:
-        """Remove the context after the last reply, if the model gave no reply to it."""
-        while self.mask and not self.mask[-1]:
-            for column in (self.response, self.mask, self._log_probs):
-                column.pop()

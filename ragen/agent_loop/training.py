@@ -120,8 +120,6 @@ def trainer_config(config: Any) -> DictConfig:
         _set(verl, key, value, free)
     if ignored:
         log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(ignored)))
-    if "trainer.log_val_generations" not in values:
-        verl.trainer.log_val_generations = as_config(config).trainer.generations_to_log_to_wandb.val
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
         validation.temperature = 0  # verl looks at these

@@ -29,6 +29,7 @@ OF_RAGEN = {
     *(f"{ROLLOUT}gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
     *(f"{_ACTOR}{name}" for name in ("use_ref", "micro_batch_size_per_gpu")),
     *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir", "log_group_rv_table")),
+    *(f"{_TRAINER}generations_to_log_to_wandb.{name}" for name in ("train", "val")),
     *(f"{_TRAINER}gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
     *(f"{ROLLOUT}{PREFIX}{name}" for name in NAMES),
     "algorithm.high_level_gamma",
@@ -39,7 +40,6 @@ _RAGENS_TOO = ("algorithm.adv_estimator",)  # keys that RAGEN's files set to ver
 READ_HERE = (
     f"{ROLLOUT}response_length",
     f"{_TRAINER}backend",
-    f"{_TRAINER}generations_to_log_to_wandb",
 )
 """Keys (and prefixes of keys) in verl's sections that this package reads itself."""
 

@@ -525,13 +525,6 @@ class Critic(Open):
     """Clip range of its values."""
 
 
-class Logged(Open):
-    """Generations to log."""
-
-    val: int = 0
-    """Number of validation's."""
-
-
 class Trainer(Open):
     """The training run."""
 
@@ -555,7 +548,6 @@ class Trainer(Open):
     """tiny: threads of torch; more are slower for a model of this size."""
     reward_sign: Literal[1, -1] = 1
     """tiny: -1 negates rewards, but not the penalties for malformed replies."""
-    generations_to_log_to_wandb: Logged = Logged()
 
 
 class TinyModel(Section):

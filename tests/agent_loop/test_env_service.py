@@ -201,10 +201,10 @@ def test_a_turn_that_is_not_answered_in_time_is_an_error_and_the_next_one_plays_
         session = Session(service, "Slow", 1)
         await session.open()
         await session.play(["a"], 9)
-        object.__setattr__(service.limits, "step_timeout", 0.01)
+        limits, service.limits = service.limits, service.limits._replace(play_s=0.02)
         with pytest.raises(ServiceTimeoutError):
             await session.play(["b"], 8)
-        object.__setattr__(service.limits, "step_timeout", 60.0)
+        service.limits = limits
         played = [await session.play(["b"], 8), await session.play(["c"], 7)]
         await session.close()
         return played, len(service._open)

@@ -180,24 +180,20 @@ class EnvironmentContainer(EnvSet):
 
     # Queries
 
-    def render(self, mode: str | None = "text", env_idx: int | None = None) -> Any:
-        """The rendering of all environments, as a list, or of one.
+    def render(self, mode: str | None = "text") -> list[Any]:
+        """The rendering of all environments; of one that has failed, its last observation.
 
         Args:
             mode: Passed to ``render``.
-            env_idx: Index of the environment; None for all.
 
         Raises:
             StateError: There was no reset yet.
             EnvError: An environment cannot render in this mode.
         """
         self._check_reset()
-        wanted = range(len(self)) if env_idx is None else [env_idx]
-        living = [i for i in wanted if is_valid(self._shown[i].info)]
-        shown = self._engine.read(living, "render", mode)
+        shown = self._engine.read([i for i, each in enumerate(self._shown) if is_valid(each.info)], "render", mode)
         self._values_of(shown)
-        views = [shown.get(i, self._shown[i].raw) for i in wanted]
-        return views if env_idx is None else views[0]
+        return [shown.get(i, each.raw) for i, each in enumerate(self._shown)]
 
     def get_available_actions(self) -> list[list[Any]]:
         """The available actions of each environment: keys, texts, or empty if it accepts any text."""

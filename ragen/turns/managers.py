@@ -40,6 +40,8 @@ class EnvironmentManagerBase(Closing):
         projection_f: Maps texts to actions.
         env_name: Name of the environments.
         history_length: Maximum number of past steps in a prompt.
+        group_n: Environments per group.
+        tags: The tag of each environment.
     """
 
     env_type: ClassVar[str | None] = None
@@ -74,13 +76,10 @@ class EnvironmentManagerBase(Closing):
         self.envs, self.projection_f = envs, projection_f
         self.env_name = env_name or self.env_type or "environments"
         self.history_length = HISTORY_LENGTH if history_length is None else history_length
-        self._types = [
-            self.env_type or each for each in getattr(envs, "env_types", [self.env_name] * envs.num_processes)
-        ]
-        configs = getattr(envs, "configs", [None] * len(self._types))
-        self._is_ours = hasattr(projection_f, "style")
-        thinks = getattr(projection_f, "style", "ragen") != "ragen"
-        self._prompts = StepPrompts(self._types, configs, self.history_length, thinks, templates)
+        self.group_n, self.tags = envs.group_n, envs.tags
+        types, self._style = [self.env_type or each for each in envs.env_types], getattr(projection_f, "style", None)
+        thinks = self._style == "verl-agent"
+        self._prompts = StepPrompts(types, envs.configs, self.history_length, thinks, templates)
         self._names: list[Mapping[Any, str]] = []
         self._done: list[bool] = []
 
@@ -136,7 +135,7 @@ class EnvironmentManagerBase(Closing):
         offered = zip(self._names, self.envs.get_available_actions(), strict=True)
         spaces = [dict(names) if names else actions for names, actions in offered]
         said = ["" if text is None else text for text in texts]
-        found, valids = self.projection_f(said, spaces) if self._is_ours else self.projection_f(said)
+        found, valids = self.projection_f(said, spaces) if self._style else self.projection_f(said)
         return [None if text is None else action for text, action in zip(texts, found, strict=True)], valids
 
     def _observations(self, shown: Sequence[Any]) -> Observations:
@@ -167,27 +166,18 @@ class EnvironmentManagerBase(Closing):
         Returns:
             ``success_rate``, float ``(n,)``.
         """
-        pairs = (zip(*pair, strict=True) for pair in zip(total_infos, total_batch_list, strict=True))
-        last = [([{}] + [info for info, row in pair if row["active_masks"]])[-1] for pair in pairs]
-        found = [next((info[key] for key in SUCCESS_KEYS if key in info), 0.0) for info in last]
-        return {"success_rate": np.array([float(success or 0) for success in found])}
-
-    @property
-    def group_n(self) -> int | None:
-        """Environments per group, if the container has groups."""
-        return getattr(self.envs, "group_n", None)
-
-    @property
-    def tags(self) -> list[str]:
-        """The tag of each environment, or its type."""
-        return list(getattr(self.envs, "tags", self._types))
+        found = []
+        for infos, rows in zip(total_infos, total_batch_list, strict=True):
+            active = [info for info, row in zip(infos, rows, strict=True) if row["active_masks"]]
+            found += [float(info[key] or 0) for info in active[-1:] for key in SUCCESS_KEYS if key in info][:1] or [0.0]
+        return {"success_rate": np.array(found)}
 
     def close(self) -> None:
         """Close the environments; may be called twice."""
         self.envs.close()
 
     def __len__(self) -> int:
-        return len(self._types)
+        return len(self.envs)
 
 
 class SokobanEnvironmentManager(EnvironmentManagerBase):

@@ -102,7 +102,7 @@ def test_environments_say_what_they_offer_and_show():
         assert shop.get_available_actions() == [["search[<content>]"]]
         shop.step(["search[shirt]"])
         assert "click[next >]" in shop.get_available_actions()[0]
-        assert envs.render() == shown and envs.render("rgb_array", 0).shape == (96, 96, 3)
+        assert envs.render() == shown and envs.render("rgb_array")[3].shape == (96, 96, 3)
 
 
 @pytest.mark.parametrize("policy", ["fallback", "truncate"])

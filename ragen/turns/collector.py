@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MAX_PROMPT = "data.max_prompt_length"
 FILTER = "algorithm.filter_groups"
-_KINDS = ("mean", "min", "max")
+_SUMS = ("episode_rewards", "episode_lengths", "tool_callings")
 MAX_TRIES = 10  # verl-agent's default
 Cache = dict[str, Any]
 """A rollout cache with the names ``uid`` and ``traj_uid``, and ``success`` by kind; ``error`` is the reason that it got
@@ -320,16 +320,18 @@ class TrajectoryCollector:
 
     def _judge(self, found: Sequence[Cache], envs: Any) -> None:
         """Set each trajectory's success and metrics."""
-        turns, sums = [each["history"] for each in found], list(map(total_reward, found))
+        turns = [each["history"] for each in found]
+        for each in found:
+            each["episode_rewards"], each["episode_lengths"] = total_reward(each), float(len(each["history"]))
+            each["tool_callings"] = sum(float(turn["info"].get("tool_calling", 0)) for turn in each["history"])
         success = envs.success_evaluator(
             total_infos=[[turn["info"] for turn in each] for each in turns],
             total_batch_list=[[{"active_masks": True}] * len(each) for each in turns],
-            episode_rewards=np.array(sums, np.float32),
-            episode_lengths=np.array(list(map(len, turns)), np.float32),
+            **{name: np.array([each[name] for each in found], np.float32) for name in _SUMS[:2]},
         )
         for place, each in enumerate(found):
             each["success"] = {} if each["error"] else {name: float(values[place]) for name, values in success.items()}
-            known = {"num_actions": float(len(turns[place])), "reward": sums[place]}
+            known = {"num_actions": each["episode_lengths"], "reward": each["episode_rewards"]}
             known |= {name.removesuffix("_rate"): value for name, value in each["success"].items()}
             each["metrics"] = {f"{each['tag']}/{name}": value for name, value in known.items()}
         self.failures = {each["env_id"]: each["error"] for each in found if each["error"] is not None}
@@ -356,7 +358,7 @@ class TrajectoryCollector:
             if not any(signal):  # with a service that is down, this would never end
                 check_share([env_error(each) for each in self.played])
             last = number == most and keys.on_exhausted == "keep"
-            rewards = [total_reward(each) if known else np.nan for each, known in zip(played, signal, strict=True)]
+            rewards = [each["episode_rewards"] if known else np.nan for each, known in zip(played, signal, strict=True)]
             nothing = np.zeros(len(played))
             found += filter_group_data(
                 played, np.array(rewards), nothing, {}, nothing, nothing, last_try=last, group_n=size
@@ -377,19 +379,15 @@ class TrajectoryCollector:
 
 def _columns(found: Sequence[Cache], rows: Sequence[TrainingRow]) -> dict[str, np.ndarray]:
     """The columns of trajectories and turns."""
-    calls = [sum(float(turn["info"].get("tool_calling", 0)) for turn in each["history"]) for each in found]
-    lengths = [len(each["history"]) for each in found]
-    sums = {"episode_rewards": list(map(total_reward, found)), "episode_lengths": lengths, "tool_callings": calls}
-    own = {name: np.array(values, np.float32) for name, values in sums.items()}
-    own |= {name: object_array(each[name] for each in found) for name in ("uid", "traj_uid", "index", "data_source")}
-    columns = {name: values[[row.row.episode for row in rows]] for name, values in own.items()}
-    turns = [row.row.turns[0] for row in rows]
-    columns["anchor_obs"] = object_array(turn["state"] for turn in turns)
-    columns["rewards"] = object_array(turn["reward"] for turn in turns)
-    columns["is_action_valid"] = object_array(turn["is_action_valid"] for turn in turns)
-    columns["active_masks"] = np.ones(len(rows), bool)
-    valid = [place for place, each in enumerate(found) if each["history"] and env_error(each) is None]
-    means = {f"{name}_{kind}": getattr(own[name][valid], kind)() for name in list(sums)[:2] for kind in _KINDS}
+    names = ("uid", "traj_uid", "index", "data_source", *_SUMS)
+    columns = {name: object_array(row.row.rollout[name] for row in rows) for name in names}
+    columns |= {name: columns[name].astype(np.float32) for name in _SUMS}
+    for name, key in (("anchor_obs", "state"), ("rewards", "reward"), ("is_action_valid", "is_action_valid")):
+        columns[name] = object_array(row.row.turns[0][key] for row in rows)
+    valid = [each for each in found if each["history"] and env_error(each) is None]
     judged = [each["success"] for each in found if each["success"]]
-    means |= {name: np.mean([each[name] for each in judged]) for name in (judged or [{}])[0]}
-    return columns | {name: np.full(len(rows), value) for name, value in means.items()}
+    means: dict[str, Any] = {name: np.mean([each[name] for each in judged]) for name in (judged or [{}])[0]}
+    for name in _SUMS[:2]:
+        values = np.array([each[name] for each in valid], np.float32)
+        means |= {f"{name}_mean": values.mean(), f"{name}_min": values.min(), f"{name}_max": values.max()}
+    return columns | {name: np.full(len(rows), value) for name, value in {**means, "active_masks": True}.items()}

@@ -108,12 +108,6 @@ def test_a_state_that_imitates_plain_text_markers_gets_no_mask():
     ]
 
 
-def test_contents_with_whitespace_around_them_are_found_where_the_template_trims():
-    family = next(each for each in FAMILIES if each.name == "llama-3")
-    chat = [{**message, "content": f"\n  {message['content']} \n"} for message in chat_of(REPLIES[:3])]
-    check(family, family.tokenizer(), chat)
-
-
 def test_a_template_that_rewrites_a_content_gets_the_content_unchanged_and_masked_right():
     tokenizer = load_tokenizer()
     tokenizer.chat_template = (
@@ -128,16 +122,13 @@ def test_a_template_that_rewrites_a_content_gets_the_content_unchanged_and_maske
 # ------------------------------------------------------------------------------------------ other kinds of tokenizers
 
 
-def trained(model, trainer, pre_tokenizer, normalizer=None, post_processor=None, decoder=None):
+def trained(model, trainer, pre_tokenizer, decoder, post_processor=None):
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizer
-    if normalizer:
-        tokenizer.normalizer = normalizer
-    if decoder:
-        tokenizer.decoder = decoder
+    tokenizer.decoder = decoder
     texts = ["Turn 1: State: Go. Play. left is free done Down Up system user assistant"] * 3 + REPLIES
     tokenizer.train_from_iterator(texts, trainer)
     if post_processor:
@@ -158,8 +149,8 @@ def byte_level_with_trimmed_offsets():
         models.BPE(unk_token="<unk>"),
         trainer,
         pre_tokenizers.ByteLevel(add_prefix_space=False),
-        post_processor=processors.ByteLevel(trim_offsets=True),
-        decoder=decoders.ByteLevel(),
+        decoders.ByteLevel(),
+        processors.ByteLevel(trim_offsets=True),
     )
 
 
@@ -171,23 +162,11 @@ def metaspace():
         models.BPE(unk_token="<unk>"),
         trainer,
         pre_tokenizers.Metaspace(prepend_scheme="first"),
-        decoder=decoders.Metaspace(prepend_scheme="first"),
+        decoders.Metaspace(prepend_scheme="first"),
     )
 
 
-def lower_case_words():
-    from tokenizers import models, normalizers, pre_tokenizers, trainers
-
-    trainer = trainers.WordLevelTrainer(special_tokens=["<unk>"])
-    return trained(
-        models.WordLevel(unk_token="<unk>"),
-        trainer,
-        pre_tokenizers.WhitespaceSplit(),
-        normalizer=normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]),
-    )
-
-
-@pytest.mark.parametrize("make", [byte_level_with_trimmed_offsets, metaspace, lower_case_words])
+@pytest.mark.parametrize("make", [byte_level_with_trimmed_offsets, metaspace])
 def test_with_other_kinds_of_tokenizers_the_masked_tokens_spell_the_replies(make):
     tokenizer = make()
     replies = [REPLIES[0], "<answer>Up</answer>", "words  alone", REPLIES[6]]

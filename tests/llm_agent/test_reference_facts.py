@@ -45,20 +45,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return facts.write_data(tmp_path_factory.mktemp("data"))
 
 
-def test_every_environment_type_and_both_generations_have_facts() -> None:
-    types = {record["env_type"] for record in facts.tags().values()}
-    own = {name for name in REGISTERED_ENVS if ":" not in name}  # others are what other tests have named by a path
-    assert types == own - WITHOUT_FACTS
-    assert SHOPS
-    for version in facts.VERSIONS:
-        assert {tag for found, tag in TAGS if found == version} == {
-            tag.removesuffix("Multi")
-            for session in SESSIONS
-            for tag in session["tags"]
-            if session["version"] == version
-        }
-
-
 # One environment at a time
 
 

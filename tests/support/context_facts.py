@@ -11,6 +11,8 @@ import json
 import random
 from typing import Any
 
+from omegaconf import OmegaConf
+
 Record = dict[str, Any]
 
 GROUPS, SIZE, TURNS = 2, 2, 4
@@ -76,13 +78,10 @@ def config(overrides: Record) -> Record:
             "rollout": {"response_length": 200, "max_model_len": 50_000},
         },
     }
+    made = OmegaConf.create(whole)
     for key, value in overrides.items():
-        *path, last = key.split(".")
-        section = whole
-        for name in path:
-            section = section[name]
-        section[last] = value
-    return whole
+        OmegaConf.update(made, key, value)
+    return OmegaConf.to_container(made)
 
 
 def replies() -> list[str]:

@@ -35,10 +35,6 @@ class LazyClasses(UserDict[str, Any]):
             entry = self.data[name] = import_class(entry)
         return entry
 
-    def discard(self, name: str) -> None:
-        """Remove a name if present; imports nothing."""
-        self.data.pop(name, None)
-
 
 _BUILTIN = {
     "alfworld": "AlfWorld",
@@ -84,7 +80,7 @@ def register_env(name: str, env: ClassOrPath, config: ClassOrPath | None = None)
     if config is not None:
         REGISTERED_ENV_CONFIGS[name] = config
     else:
-        REGISTERED_ENV_CONFIGS.discard(name)
+        REGISTERED_ENV_CONFIGS.data.pop(name, None)  # of the dict inside, which imports nothing
 
 
 def registered_names() -> list[str]:

@@ -99,7 +99,7 @@ def test_an_environment_of_an_installed_package_is_known_by_its_name(tmp_path, c
         with suppress(SystemExit):
             main(words)
         said.append("".join(capsys.readouterr()))
-    REGISTERED_ENVS.discard("corridor")  # where what is used by its name is kept
+    REGISTERED_ENVS.data.pop("corridor", None)  # where what is used by its name is kept
     assert "corridor," in said[0] and "'corridor'" in said[1] and "corridor," in said[2]
     assert "a turn" in next(line for line in said[3].splitlines() if line.startswith("  corridor "))
 

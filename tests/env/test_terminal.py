@@ -127,19 +127,16 @@ def test_what_would_differ_from_run_to_run_is_fixed(env: TerminalEnv) -> None:
 # Tasks of the user's
 
 
-def task_folder(path: Path, **files: str) -> Path:
+def task_folder(path: Path, check: str) -> None:
     (path / "files").mkdir(parents=True)
-    for name, text in {"instruction.txt": "Copy a to b.", "files/a": "x", **files}.items():
-        target = path / name.replace("__", "/").replace("check_py", "check.py")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-    return path
+    for name, text in {"instruction.txt": "Copy a to b.", "files/a": "x", "check.py": check}.items():
+        (path / name).write_text(text)
 
 
 @needs_shell
 def test_tasks_of_a_folder_are_played(tmp_path: Path) -> None:
-    task_folder(tmp_path / "one", expected__b="x")
-    task_folder(tmp_path / "two", check_py="def check(files): return [files['b'].data == b'x', 'c' not in files]")
+    task_folder(tmp_path / "one", "def check(files): return ['b' in files and files['b'].data == b'x']")
+    task_folder(tmp_path / "two", "def check(files): return [files['b'].data == b'x', 'c' not in files]")
     (tmp_path / "one/files/link").symlink_to("/etc/passwd")
     env = env_of(tasks=str(tmp_path))
     seen = set()
@@ -156,16 +153,9 @@ def test_tasks_of_a_folder_are_played(tmp_path: Path) -> None:
 def test_tasks_below_a_folder_of_the_system_are_not_in_the_sandbox() -> None:
     with tempfile.TemporaryDirectory(dir="/usr/src") as folder:
         os.chmod(folder, 0o755)
-        task = Path(folder) / "one"
-        for name, text in {
-            "instruction.txt": "Write the word.",
-            "files/a": "a",
-            "expected/answer.txt": "XYZZY",
-        }.items():
-            (task / name).parent.mkdir(parents=True, exist_ok=True)
-            (task / name).write_text(text)
+        task_folder(Path(folder) / "one", "def check(files): return ['check.py' in files]")
         env = TerminalEnv(TerminalEnvConfig(tasks=folder))
         env.reset(1)
-        env.step(f"cp {task}/expected/answer.txt .")
+        env.step(f"cp {folder}/one/check.py .")
         assert env.step("submit")[1] == 0.0
         env.close()

@@ -270,15 +270,14 @@ def keep(link, setup, processes):
     if failure := os.read(heard, 4096):
         send_frame(link, {"failed": failure.decode("utf-8", "replace")})
         return
-    if shell:
+    if shell and not header["stopped"]:
         header |= {"body": len(sent), "folder": os.pread(folder, 4096, 0).decode("utf-8", "surrogateescape")}
         try:
-            changes, blobs = ({}, b"") if header["stopped"] else collect(layer, before, job["disk_mb"] << 20)
+            changes, blobs = collect(layer, before, job["disk_mb"] << 20)
+            header, sent = header | changes, sent + blobs
         except TooMuch:
-            header, changes, blobs = {**header, "stopped": "files"}, {}, b""
-        send_frame(link, {**header, **changes}, b"" if header["stopped"] else sent + blobs)
-    else:
-        send_frame(link, header, sent)
+            header["stopped"] = "files"
+    send_frame(link, header, sent)
 
 
 def watch(pid, link, reading, job, processes):

@@ -106,19 +106,17 @@ class SearchEnvConfig:
             lambda value: isinstance(value, str) and value.startswith(("http://", "https://")),
             "an address that begins with http:// or https://",
         )
-        limit = (
-            Rule(lambda value: not is_ragens, "null with style='ragen', which has no limit")
-            if is_ragens
-            else integer(0)
-        )
-        needs_none = Rule(lambda value: False, f"null with backend={self.backend!r}, which needs none")
+        without = lambda why: Rule(lambda value: value is None, f"null with {why}")  # noqa: E731
+        limit = without("style='ragen', which has no limit") if is_ragens else or_null(integer(0))
+        is_local = self.backend not in ("http", "mock")
+        file = or_null(FILE) if is_local else without(f"backend={self.backend!r}, which needs none")
         check(
             _TYPE,
             self,
             mock_mode=TRUTH if self.backend == "mock" else one_of(False),
             retrieval_server_url=or_null(address),
-            corpus=or_null(needs_none if self.backend in ("http", "mock") else FILE),
-            max_searches=or_null(limit),
+            corpus=file,
+            max_searches=limit,
             f1_threshold=number(0, 1),
             retrieval_timeout=number(0.001),
             search_delay=number(0, 60),

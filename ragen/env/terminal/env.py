@@ -284,9 +284,8 @@ def generate(seed: int, split: str, families: tuple[str, ...], files: int) -> Ta
 def tasks_in(folder: str) -> tuple[Task, ...]:
     """The tasks in a folder, sorted by name.
 
-    Each is a folder with ``instruction.txt``; ``files/``, the initial home folder; and either ``expected/``, files that
-    must exist at the end, or ``check.py``, whose function ``check`` receives the home folder's files by path and
-    returns a list of booleans.
+    Each is a folder with ``instruction.txt``; ``files/``, the initial home folder; and ``check.py``, whose function
+    ``check`` receives the home folder's files by path and returns a list of booleans.
 
     Raises:
         ConfigError: There are no tasks, or one is incomplete.
@@ -297,23 +296,14 @@ def tasks_in(folder: str) -> tuple[Task, ...]:
         if not instruction.is_file():
             raise ConfigError(f"terminal: env_config key tasks={folder!r}: {path.name} has no instruction.txt.")
         files = layers.read_tree(path / "files") if (path / "files").is_dir() else {}
-        found.append(Task(instruction.read_text("utf-8").strip(), files, _check_of(path)))
+        found.append(Task(instruction.read_text("utf-8").strip(), files, _check_of(path / "check.py")))
     if not found:
         raise ConfigError(f"terminal: env_config key tasks={folder!r}: it contains no tasks.")
     return tuple(found)
 
 
 def _check_of(path: Path) -> Callable[[Files], list[bool]]:
-    if (path / "check.py").is_file():
-        check = runpy.run_path(str(path / "check.py")).get("check")
-        if not callable(check):
-            raise ConfigError(f"terminal: {path / 'check.py'} defines no function check.")
-        return lambda home: [bool(each) for each in check(home)] or [False]
-    if not (path / "expected").is_dir():
-        raise ConfigError(f"terminal: {path} has neither expected/ nor check.py.")
-    expected = {where: entry for where, entry in layers.read_tree(path / "expected").items() if entry.kind != "d"}
-    return lambda home: [_is_like(home.get(where), entry) for where, entry in expected.items()] or [False]
-
-
-def _is_like(found: Entry | None, expected: Entry) -> bool:
-    return found is not None and (found.kind, found.data) == (expected.kind, expected.data)
+    check = runpy.run_path(str(path)).get("check") if path.is_file() else None
+    if not callable(check):
+        raise ConfigError(f"terminal: env_config key tasks: {path} is to define a function check.")
+    return lambda home: [bool(each) for each in check(home)] or [False]

@@ -70,38 +70,14 @@ def read_tale(path: str) -> Tale:
     return Tale(path)
 
 
-class Machine:
-    """A Z-machine with a program."""
+class _Interpreter(Environment):  # type: ignore[misc]
+    """The innermost of TextWorld's environments: a Z-machine with a program."""
 
     def __init__(self, tale: Tale) -> None:
-        """Load the program; nothing runs before :meth:`begin`."""
-        self._code = tale.code
+        """Load the program; nothing runs before :meth:`reset`."""
+        self._code, self._game = tale.code, tale.game  # TextWorld looks here before it reads the game's description
         self._frotz: Any = private_library(FROTZ_LIB_PATH)
         self._frotz.setup.restype = self._frotz.step.restype = ctypes.c_char_p
-
-    def begin(self) -> str:
-        """Start the program; returns its introduction."""
-        self._frotz.shutdown()
-        return str(self._frotz.setup(_NO_KNOWN_GAME, SEED, self._code, len(self._code)).decode("cp1252"))
-
-    def step(self, command: str) -> str:
-        """Carry out a command; returns the output."""
-        return str(self._frotz.step(command.encode() + b"\n").decode("cp1252"))
-
-    def close(self) -> None:
-        """End the program and unload the interpreter; may be called twice."""
-        frotz, self._frotz = self._frotz, None
-        if frotz is not None:
-            frotz.shutdown()
-            unload(frotz)
-
-
-class _Interpreter(Environment):  # type: ignore[misc]
-    """The innermost of TextWorld's environments: it passes commands to the machine."""
-
-    def __init__(self, tale: Tale) -> None:
-        self.machine = Machine(tale)
-        self._game = tale.game  # TextWorld looks for it here before it reads the description
         asked = ("feedback", "admissible_commands", "score", "max_score", "won", "lost")
         super().__init__(EnvInfos(**dict.fromkeys(asked, True)))
 
@@ -109,21 +85,26 @@ class _Interpreter(Environment):  # type: ignore[misc]
         """Do nothing: the machine has its program."""
 
     def reset(self) -> GameState:
-        return self._told(self.machine.begin())
+        self._frotz.shutdown()
+        return self._told(self._frotz.setup(_NO_KNOWN_GAME, SEED, self._code, len(self._code)))
 
     def step(self, command: str) -> tuple[GameState, None, bool]:
-        return self._told(self.machine.step(command)), None, False
+        return self._told(self._frotz.step(command.encode() + b"\n")), None, False
 
     def _send(self, command: str) -> str:
-        return self.machine.step(command)
+        return str(self._frotz.step(command.encode() + b"\n").decode("cp1252"))
 
-    def _told(self, words: str) -> GameState:
+    def _told(self, words: bytes) -> GameState:
         self.state = GameState()
-        self.state.feedback = self.state.raw = words
+        self.state.feedback = self.state.raw = words.decode("cp1252")
         return self.state
 
     def close(self) -> None:
-        self.machine.close()
+        """End the program and unload the interpreter; may be called twice."""
+        frotz, self._frotz = self._frotz, None
+        if frotz is not None:
+            frotz.shutdown()
+            unload(frotz)
 
 
 class _Progress(GameProgression):  # type: ignore[misc]

@@ -12,7 +12,6 @@ from typing import Any
 
 from envlanes.episode.turn import Observation, TurnResult
 from envlanes.ragen.inputs import EnvStatus
-from envlanes.ragen.metrics import info_metrics, info_numbers
 from envlanes.returned import NO_SUCCESS, success_of
 from ragen.errors import InputError
 from ragen.llm_agent.prompts.replies import ParsedReply
@@ -105,12 +104,6 @@ class Episode:
             llm_raw_response=reply.raw,
         )
         self.rollout["history"].append(self._open_turn(result.observation) | mark)
-
-    def metrics(self) -> dict[str, float]:
-        """``<tag>/success``, ``<tag>/num_actions``, and those of its infos, as the manager has them."""
-        metrics = {"success": float(self.success), "num_actions": float(self.status.num_actions)}
-        metrics |= info_metrics(self.tag, info_numbers(self.rollout["history"]), len(self.turn_scores))
-        return {f"{self.tag}/{key}": value for key, value in metrics.items()}
 
     def _open_turn(self, observation: Observation) -> dict[str, Any]:
         """A history entry for a turn not yet played."""

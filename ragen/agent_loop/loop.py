@@ -251,7 +251,6 @@ class RagenEnvLoop(AgentLoopBase):
             **self._server_says,
             "turn_scores": list(episode.turn_scores),
             "tool_rewards": list(episode.status.rewards),
-            "env_metrics": episode.metrics(),
             ENV_ERROR: "",  # whose environment failed has raised
             "reward_extra_info": self._summary(episode, score),
         }

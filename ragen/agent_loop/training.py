@@ -30,8 +30,8 @@ from ragen.agent_loop.checks import check_environments
 from ragen.agent_loop.verl_keys import sort_keys
 from ragen.config.loading import as_config, compose, plain_sections
 from ragen.config.schema import Config
-from ragen.errors import ConfigError, RagenError, install_command, one_line
-from ragen.extras import missing
+from ragen.errors import ConfigError, install_command, one_line
+from ragen.extras import check_installed
 from ragen.files import config_directory
 from ragen.llm_agent.prompts.settings import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 
@@ -53,36 +53,17 @@ def train(config: Any) -> None:
         config: RAGEN's whole configuration, with any of verl's keys in verl's sections.
 
     Raises:
-        ConfigError: The configuration cannot work, or a package is missing; nothing was started.
-        EnvsFailedError: More than half of the trajectories failed with their environments.
+        ConfigError: The configuration cannot work; nothing was started.
+        MissingExtraError: A package is missing.
     """
-    check_packages()
+    check_installed("verl", "verl's trainer with agent loops")
     trainer = trainer_config(config)
     check_trainer(trainer)
     path = prepare(trainer)
     log.info("verl's configuration is in %s", path)
-    from ray.exceptions import RayTaskError
     from verl.trainer import main_ppo
 
-    try:
-        main_ppo.main(trainer)
-    except RayTaskError as error:
-        if isinstance(error.cause, RagenError):
-            raise error.cause from None
-        raise
-
-
-def check_packages() -> None:
-    """Check that the packages for agent loops are installed.
-
-    Raises:
-        ConfigError: A package is missing.
-    """
-    if lacking := missing("verl"):
-        raise ConfigError(
-            f"verl's trainer with agent loops needs packages that are not installed, {', '.join(lacking)}: "
-            f"{install_command('verl')}."
-        )
+    main_ppo.main(trainer)
 
 
 def trainer_config(config: Any) -> DictConfig:
@@ -105,15 +86,15 @@ def trainer_config(config: Any) -> DictConfig:
     sections = {name: section for name, section in said_of_verl.items() if section is not None}  # null says nothing
     free = _free_mappings(verl)
     ours = OmegaConf.merge(OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), fitting)
-    written = dict(_leaves(_written(as_config(config).source, sections)))
-    said = as_config(config).agent_loop.said
+    written = dict(_leaves(_written(config.source, sections)))
+    said = config.agent_loop.said
     values, ignored = sort_keys(sections, written, _stock_leaves(), dict(_leaves(_written(ours))), said)
-    path = as_config(config).model_path or values.get("actor_rollout_ref.model.path")
+    path = config.model_path or values.get("actor_rollout_ref.model.path")
     critic = (
         {} if path is None else {"critic": {"model": {"path": path, "tokenizer_path": path}}}
     )  # begins as the model
     OmegaConf.set_struct(verl, False)
-    verl["ragen"] = {**ragen, **_context_keys(sections)}
+    verl["ragen"] = {**ragen, **_context_keys(config)}
     verl = OmegaConf.merge(verl, ours, critic)
     OmegaConf.set_struct(verl, True)
     for key, value in values.items():
@@ -126,7 +107,7 @@ def trainer_config(config: Any) -> DictConfig:
     return verl
 
 
-def lengths(config: Any) -> dict[str, Any]:
+def lengths(config: Config) -> dict[str, Any]:
     """The lengths of prompts and responses for verl, and other values derived from RAGEN's keys.
 
     Raises:
@@ -139,7 +120,7 @@ def lengths(config: Any) -> dict[str, Any]:
         raise ConfigError(f"configuration key {missing!r} is missing; verl's trainer needs a number of tokens.")
     prompt, response = whole - reply, reply
     if settings.window_mode == FULL and settings.window is None:
-        prompt = as_config(config).agent_loop.prompt_length
+        prompt = config.agent_loop.prompt_length
         response = whole - prompt
     if prompt < 1 or response < reply:
         raise ConfigError(
@@ -225,28 +206,20 @@ def verl_sections() -> list[str]:
     return [str(name) for name in _stock()]
 
 
-def _resolved(config: Any) -> dict[str, Any]:
+def _resolved(config: Config) -> dict[str, Any]:
     """The configuration as plain dicts, with absolute paths for other processes and nodes."""
     plain = plain_sections(config, {*Config.model_fields, *verl_sections()})
-    plain["output_dir"] = str(Path(as_config(config).output_dir).absolute())
-    reports = as_config(config).es_manager.crash_report_dir
-    if reports is not None:
+    plain["output_dir"] = str(Path(config.output_dir).absolute())
+    if (reports := config.es_manager.crash_report_dir) is not None:
         plain["es_manager"]["crash_report_dir"] = str(Path(reports).absolute())
     return plain
 
 
-def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _context_keys(config: Config) -> dict[str, Any]:
     """The keys in verl's sections that are read here, with RAGEN's meaning."""
-    rollout = _section(_section(asked, "actor_rollout_ref"), "rollout")
-    kept = {name: rollout[name] for name in ("response_length", "max_model_len") if name in rollout}
-    template = _section(asked, "data").get("apply_chat_template_kwargs") or {}
-    return {"actor_rollout_ref": {"rollout": kept}, "data": {"apply_chat_template_kwargs": template}}
-
-
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section, or an empty one if it is not a mapping, which verl then refuses like any other key."""
-    value = config.get(name)
-    return value if isinstance(value, Mapping) else {}
+    rollout, template = config.actor_rollout_ref.rollout, config.data.apply_chat_template_kwargs
+    lengths = {"response_length": rollout.response_length, "max_model_len": rollout.max_model_len}
+    return {"actor_rollout_ref": {"rollout": lengths}, "data": {"apply_chat_template_kwargs": template}}
 
 
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -93,14 +93,13 @@ def test_rewards_metrics_and_versions_of_weights_are_forwarded(played):
     assert (first.response_ids, first.reward_score) == (second.response_ids, second.reward_score)
     assert other.prompt_ids != third.prompt_ids
     assert len({tuple(output.extra_fields["reward_extra_info"]) for output in outputs}) == 1  # verl reads the first's
-    for output, (tag, _) in zip(outputs, ROWS, strict=True):
+    for output in outputs:
         extra, info = output.extra_fields, output.extra_fields["reward_extra_info"]
         assert len(extra["turn_scores"]) == len(extra["tool_rewards"]) == output.num_turns / 2
         assert output.reward_score == pytest.approx(sum(extra["turn_scores"]))
         assert output.reward_score == pytest.approx(info["env_reward"] + info["format_penalty"])
         assert sum(extra["tool_rewards"]) == pytest.approx(info["env_reward"])
-        assert "acc" not in info and info["success"] == extra["env_metrics"][f"{tag}/success"]
-        assert info["num_actions"] == extra["env_metrics"][f"{tag}/num_actions"] >= 0
+        assert "acc" not in info and info["success"] in (0, 1) and info["num_actions"] >= 0
         assert info["env_seconds"] == output.metrics.tool_calls > 0 < output.metrics.generate_sequences
         assert 1 <= extra["min_global_steps"] <= extra["max_global_steps"] <= len(client.calls)
         assert (output.num_turns > 2) == (extra["min_global_steps"] < extra["max_global_steps"])
@@ -135,7 +134,6 @@ def test_kills_of_lanes_in_between_change_nothing(played):
         assert output.response_ids == original.response_ids
         assert output.response_mask == original.response_mask
         assert output.extra_fields["turn_scores"] == original.extra_fields["turn_scores"]
-        assert output.extra_fields["env_metrics"] == original.extra_fields["env_metrics"]
 
 
 @pytest.mark.parametrize("policy", ["fallback", "truncate", "raise"])

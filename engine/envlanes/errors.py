@@ -72,11 +72,8 @@ def around_difference(one: str, other: str, limit: int) -> tuple[str, str]:
     same = next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
     start = max(0, same - limit // 2) if max(len(one), len(other)) > limit else 0
     end = start + limit
-
-    def shown(text: str) -> str:
-        return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
-
-    return shown(one), shown(other)
+    shown = [f"{'...' * (start > 0)}{text[start:end]}{'...' * (end < len(text))}" for text in (one, other)]
+    return shown[0], shown[1]
 
 
 def steady_repr(value: Any, longest: int | None = None) -> str:

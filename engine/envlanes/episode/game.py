@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from envlanes.episode import generators
+from envlanes.episode.global_rng import state_in_place
 from envlanes.episode.values import copied
 
 Options = Mapping[str, Any] | None
@@ -60,6 +61,13 @@ class Game(ABC):
     @abstractmethod
     def reset(self, env: Any, seed: int | None, options: Options) -> Any:
         """Begin an episode; returns the first observation, which shares no memory with the environment."""
+
+    def begin(self, env: Any, seed: int | None, options: Any) -> tuple[Any, EpisodeStart]:
+        """Begin an episode, for its journal; with the environment's state of the global generators in place."""
+        own = self.generator_state(env, is_seeded=seed is not None)
+        before = (state_in_place(), own) if seed is None else (None, own) if own else None
+        observation = self.reset(env, seed, options)
+        return observation, EpisodeStart(seed, options, self.digest(observation), before)
 
     @abstractmethod
     def play(self, env: Any, action: Any) -> Any:

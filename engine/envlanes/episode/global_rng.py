@@ -12,12 +12,10 @@ The exchange drops a Gaussian that ``numpy.random.normal`` has cached for its ne
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_one_at_a_time = threading.RLock()
 _in_place: EnvRng | None = None  # the owner of the global generators' present states
 
 
@@ -83,19 +81,15 @@ def state_in_place() -> tuple[Any, Any] | None:
 
 @contextmanager
 def outer_state_kept() -> Iterator[None]:
-    """Restore the process's own generator states afterwards, including the cached Gaussian.
-
-    Only one thread at a time: others that step such environments in this process wait.
-    """
+    """Restore the process's own generator states afterwards, including the cached Gaussian; in one thread at a time."""
     import numpy as np
 
-    with _one_at_a_time:
-        python_state = random.getstate()
-        bit_generator = np.random.mtrand.get_bit_generator()
-        numpy_state = np.random.get_state(legacy=False)
-        try:
-            yield
-        finally:
-            random.setstate(python_state)
-            np.random.mtrand.set_bit_generator(bit_generator)
-            np.random.set_state(numpy_state)
+    python_state = random.getstate()
+    bit_generator = np.random.mtrand.get_bit_generator()
+    numpy_state = np.random.get_state(legacy=False)
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.mtrand.set_bit_generator(bit_generator)
+        np.random.set_state(numpy_state)

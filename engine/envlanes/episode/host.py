@@ -99,34 +99,14 @@ class Replica:
         self._saves_midway = self.has_snapshots and game.saves_midway(self.env)
 
     def reset(self, order: ResetOrder) -> ResetResult:
-        """Begin an episode."""
+        """Begin an episode; without a seed, the last one's numbers go on."""
         self.build()
-        _, seed, options = order
-        before = self._generator_states(seed is not None)
-        observation = self._begin(seed, options)
-        return ResetResult(observation, EpisodeStart(seed, options, self.spec.game.digest(observation), before))
-
-    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        if self._rng is not None and seed is not None:  # without one, the last episode's numbers go on
-            self._rng.seed(seed)
+        if self._rng is not None and (order.seed is not None or not self._was_reset):
+            self._rng.seed(order.seed)
         with self._own_rng():
-            observation = self.spec.game.reset(self.env, seed, options)
+            begun = self.spec.game.begin(self.env, *order[1:])
         self._was_reset = True
-        return observation
-
-    def _generator_states(self, is_seeded: bool) -> Any:
-        """The states of the generators before a reset; without a seed, the global ones are first seeded at random.
-
-        None if the seed decides all of them, or the class declares snapshots, since one is taken after the reset.
-        """
-        if self.has_snapshots:
-            return None
-        own = self.spec.game.generator_state(self.env, is_seeded)
-        if is_seeded:
-            return (None, own) if own else None
-        if self._rng is not None and not self._was_reset:
-            self._rng.seed(None)
-        return self._rng and self._rng.state(), own
+        return ResetResult(*begun)
 
     def play(self, item: tuple[int, Any]) -> Any:
         """Play a turn."""
@@ -161,12 +141,15 @@ class Replica:
         if snapshot is not None:
             shown, found = self._load(snapshot.state, snapshot.digest, turn - 1)
         else:
-            if start.before is not None:
-                outer, own = start.before
-                if self._rng is not None and outer is not None:
-                    self._rng.restore(outer)
-                generators.restore(self.env, own or ())
-            shown = self._begin(start.seed, start.options)
+            outer, own = start.before or (None, None)
+            generators.restore(self.env, own or ())
+            if self._rng is not None and outer is not None:
+                self._rng.restore(outer)
+            elif self._rng is not None:
+                self._rng.seed(start.seed)
+            with self._own_rng():
+                shown = game.reset(self.env, start.seed, start.options)
+            self._was_reset = True
             found = difference(-1, ("digest",), (start.digest,), (game.digest(shown),))
         for entry in journal.entries:
             if found is not None:

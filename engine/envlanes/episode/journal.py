@@ -201,6 +201,7 @@ def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got
 
 def _is_same(one: Any, other: Any) -> bool:
     try:
-        return bool(one == other) or repr(one) == repr(other)  # repr: NaN equals itself here
+        is_equal = bool(one == other)
     except Exception:  # an array has no truth value
-        return repr(one) == repr(other)
+        is_equal = False
+    return is_equal or repr(one) == repr(other)  # NaN equals itself here

@@ -9,7 +9,7 @@ from typing import Any
 
 from envlanes.episode.game import Game
 from envlanes.episode.turn import TEXT
-from envlanes.errors import ConfigError, did_you_mean
+from envlanes.errors import ConfigError
 
 HINTS = ("cheap", "heavy", "io")  # costs that a class may declare, which decide between main and workers
 
@@ -46,9 +46,7 @@ class EnvSpec:
         """
         hint = getattr(self.env_class, "cost_hint", None)
         if hint not in (None, *HINTS):
-            meant = did_you_mean(str(hint), HINTS, cutoff=0.5)  # of words this short, one letter is a fifth
-            known = ", ".join(map(repr, HINTS))
-            raise ConfigError(f"cost_hint = {hint!r} in {self.env_type!r}: expected one of {known}, or None.{meant}")
+            raise ConfigError(f"cost_hint = {hint!r} in {self.env_type!r}: expected one of {HINTS}, or None.")
 
     @classmethod
     def of(

@@ -8,8 +8,8 @@
     |  Round: asks, retries, decides (envlanes.round, .recovery)                 |
     |  commit: journals are written, once, when the round has come back          |
     +----------------------------------------------------------------------------+
-               |                     |                            |
-          EnvHost in main       shared workers              quarantine workers
+               |                                       |
+          EnvHost in main                           workers
 
 An environment is *in sync* when its replica is exactly at the end of its journal (``docs/architecture.md``).
 
@@ -181,7 +181,7 @@ class Engine(Closing):
                     for new_id in new_ids:
                         spec = replace(parent.spec, env_id=new_id, config=copied(parent.spec.config))
                         own = parent.is_pinned, parent.bound_to_main, journal.until(None)
-                        self._add(EnvRecord(spec, parent.home, *own))
+                        self._add(EnvRecord(spec, parent.worker, *own))
                         added.append(new_id)
                     self._placement.settle(added)
                     # Before the lock is released: another thread that resets all environments must not find them idle.

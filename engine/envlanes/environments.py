@@ -52,10 +52,9 @@ class EnvRecord:
 
     Attributes:
         spec: Describes how to build it.
-        home: The worker it was assigned to; None for the main process.
+        worker: The worker that it lives in; None for the main process.
         is_pinned: Whether it stays at the home that it was added to, whatever the placement decides.
         env_id: Its index.
-        worker: Its present worker: its home, or a quarantine worker.
         generation: The process of ``worker`` that has it loaded.
         in_sync: Whether its replica is exactly at the end of its journal.
         before: Worker and generation of the replica at the end of its journal that it moves from, which stays open
@@ -68,12 +67,11 @@ class EnvRecord:
     """
 
     spec: EnvSpec
-    home: Worker | None
+    worker: Worker | None
     is_pinned: bool = False
     bound_to_main: str = ""
     journal: EpisodeJournal = field(default_factory=EpisodeJournal)
     env_id: int = field(init=False)
-    worker: Worker | None = field(init=False)
     generation: int = NOT_LOADED
     in_sync: bool = False
     before: tuple[Worker | None, int] | None = None
@@ -83,7 +81,7 @@ class EnvRecord:
 
     def __post_init__(self) -> None:
         """Cache what every turn needs."""
-        self.env_id, self.worker = self.spec.env_id, self.home
+        self.env_id = self.spec.env_id
 
     # A replica is known by its worker *and* generation, the process that sat there: a worker that was killed and
     # replaced has the same name, and none of its environments. No record has to be updated when a worker dies.

@@ -14,7 +14,7 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.errors import DivergenceError, EnvError, EnvLanesError, LaneDiedError, LaneTimeoutError, without_values
 from envlanes.placement import Placement
 from envlanes.recovery import NO_TRIES, Action, Trouble, decide, decide_worker
-from envlanes.stats import QUARANTINE, Stats
+from envlanes.stats import Stats
 from envlanes.workers.failure import Cause, WorkerFailure
 from envlanes.workers.orders import Order, Rebuild
 from envlanes.workers.worker import Worker
@@ -60,7 +60,7 @@ class Requested(Protocol):
         kind: The class of the order.
         items: The order's items by env_id.
         losses: Processes that workers have lost in this call, perhaps by kills from outside, or as they started.
-        suspects: Environments that go to quarantine: each is played, in this call, in a worker of its own.
+        suspects: Environments that are played, in this call, alone: after the others of their worker, one by one.
     """
 
     kind: type[Order]
@@ -97,9 +97,9 @@ class Failures:
     def begin_episodes(self, records: Collection[EnvRecord]) -> None:
         """Forget the failures of environments that are about to be reset, and what their workers have lost."""
         # If episodes begin one by one, a worker's count begins anew with each of them: counted forever, a worker
-        # that loses a process a day would send its environments to quarantine for good.
+        # that loses a process a day would have its environments played alone for good.
         for record in records:
-            self._losses.pop(record.home, None)
+            self._losses.pop(record.worker, None)
             record.tries, record.failed = NO_TRIES, None
 
     # Environments
@@ -192,9 +192,7 @@ class Failures:
             record.failed = EnvFailed(text, error, phase)
             if in_main:
                 record.bound_to_main = ""  # it fails here too: its next episode is tried in a worker again
-        elif action is Action.QUARANTINE:
-            if trouble is Trouble.RAISED and record.env_id not in requested.suspects:
-                self.placement.evict([record])  # it may hold a port, which the next one opens
+        elif action is Action.ALONE:
             requested.suspects.add(record.env_id)
         elif action is not Action.AGAIN:
             if stays:
@@ -236,11 +234,12 @@ class Failures:
         self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested
     ) -> tuple[list[int], bool]:
         """The environments at work, and whether several share the failure because their class was being loaded."""
-        # With its whole machine, a quarantine worker ends innocently; but not so often that the call never ends.
+        # A suspect is alone: it is to blame whenever its worker ends. But with its whole machine, that ends innocently;
+        # not so often that the call never ends.
         is_innocent = failure.ending.is_shared and requested.losses[worker] < self._settings.max_restarts
-        if worker.name == QUARANTINE and not is_innocent:
+        if failure.cause is not Cause.START and not is_innocent and requested.suspects.intersection(order.envs_at(0)):
             return order.envs_at(0)[:1], False
-        if failure.index is None or not len(order):
+        if failure.index is None:
             return [], False
         if failure.index < len(order):
             return order.envs_at(failure.index), isinstance(order, Rebuild) and order.is_load(failure.index)
@@ -257,9 +256,9 @@ class Failures:
             "\n".join(filter(None, [f"{failure.describe()}.{follows}", failure.stacks])),
             failure.what if is_start else None,
         )
-        records = [record for record in self.environments.records.values() if record.home is worker]
-        if action is Action.QUARANTINE:
-            warn(f"{failure.describe()}; its {len(records)} environments now take turns in separate processes.")
+        records = [record for record in self.environments.records.values() if record.worker is worker]
+        if action is Action.ALONE:
+            warn(f"{failure.describe()}; its {len(records)} environments are now played one by one.")
             requested.suspects.update(record.env_id for record in records)
         elif action is Action.MAIN:
             text = f"{failure.describe()}; its {len(records)} environments stay in the main process until a reset."

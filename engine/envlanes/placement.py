@@ -1,4 +1,4 @@
-"""The homes of environments: the main process, shared workers, and quarantine workers for those that may kill one.
+"""The homes of environments: the main process and workers.
 
 ``use_multiprocessing: true`` sends all environments to workers but those of ``sequential_env_types`` and those that
 turned out not to work there, ``false`` keeps all in the main process, and ``auto`` decides by tag
@@ -17,7 +17,7 @@ from envlanes.episode.in_main import MainHome
 from envlanes.episode.spec import EnvSpec
 from envlanes.kinds import open_pool
 from envlanes.settings import Mode
-from envlanes.stats import QUARANTINE, Costs
+from envlanes.stats import Costs
 from envlanes.this_process import usable_cpus
 from envlanes.workers.exchange import ask
 from envlanes.workers.orders import Unload
@@ -162,7 +162,7 @@ class Placement:
                 leaving.append(record)
         self._unload(leaving)
         for record in moving:  # last: until here, an interrupt leaves them where they are, to be rebuilt
-            record.home = record.worker = homes[record.env_id]
+            record.worker = homes[record.env_id]
 
     def undo_move(self, record: EnvRecord) -> None:
         """Return an environment to the replica that it was to move from; the new one is closed."""
@@ -170,7 +170,7 @@ class Placement:
         # Closed before `before` is cleared: an interrupt in between leaves a move that can be taken back again.
         self._unload([record])
         (worker, generation), record.before = record.before, None
-        record.home = record.worker = worker
+        record.worker = worker
         record.generation, record.in_sync = generation, True
 
     def evict(self, records: Collection[EnvRecord]) -> None:
@@ -182,15 +182,13 @@ class Placement:
         self.close_replicas(moved)
 
     def _unload(self, records: Iterable[EnvRecord]) -> None:
-        """Close the replicas where environments live now; quarantine workers are ended."""
+        """Close the replicas where environments live now."""
         replicas: dict[int, tuple[Home, int]] = {}
         for record in records:
             replicas[record.env_id] = record.worker, record.generation
             # First, since closing it may be interrupted: a replica that may be closed is not in sync.
             record.in_sync, record.generation = False, NOT_LOADED
         self.close_replicas(replicas)
-        # Last: a quarantine worker that is ended runs no `close` of its environment any more.
-        self.release(self._environments.of(replicas))
 
     def close_replicas(self, replicas: Mapping[int, tuple[Home, int]]) -> None:
         """Close replicas that environments have moved from: worker and generation, by env_id."""
@@ -206,37 +204,6 @@ class Placement:
             else:
                 requests[worker] = Request(self.number, Unload(items), timeout, startup, worker.current)
         ask(requests)
-
-    # Quarantine
-
-    def admit(self, suspect: EnvRecord, left: Collection[int], requested: Collection[int]) -> bool:
-        """Give a suspect a worker of its own, of at most as many for a call as there may be workers.
-
-        Args:
-            suspect: The environment.
-            left: Environments that the call has yet to play.
-            requested: All environments of the call.
-
-        Returns:
-            Whether it has one now; it will have one once others of this call have been played.
-        """
-        if suspect.worker is suspect.home:
-            guests = [record for record in self._environments.of(requested) if record.worker is not record.home]
-            if len(guests) >= self._settings.workers:
-                done = [record for record in guests if record.env_id not in left]
-                if not done:
-                    return False
-                self.release(done)
-            suspect.worker = self.pool.open_extra(QUARANTINE)
-            suspect.generation, suspect.in_sync = NOT_LOADED, False
-        return True
-
-    def release(self, records: Iterable[EnvRecord]) -> None:
-        """Return those that are in quarantine to their homes, to be rebuilt when next needed; their workers end."""
-        for record in records:
-            if record.worker is not record.home and record.worker is not None:
-                self.pool.close_extra(record.worker)
-                record.worker, record.generation, record.in_sync = record.home, NOT_LOADED, False
 
     def close(self, forgotten: bool) -> None:
         """Close the environments, and the workers too if no other engine uses them."""

@@ -4,10 +4,10 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
 
     | what happened                              | the first time              | again                             |
     |--------------------------------------------|-----------------------------|-----------------------------------|
-    | it raised, in a worker                     | once more in quarantine     | to main, where it stays; failed   |
+    | it raised, in a worker                     | once more, alone            | to main, where it stays; failed   |
     |                                            |                             |   if it may end main              |
     | it raised in main, or timed out there      | once more in main           | failed                            |
-    | its step timed out, its worker exited or   | once more in quarantine     | failed                            |
+    | its step timed out, its worker exited or   | once more, alone            | failed                            |
     |   crashed at it                            |                             |                                   |
     | its worker was killed at it (SIGKILL,      | once more where it is, up   | as if it had exited               |
     |   SIGTERM): perhaps from outside           |   to ``max_restarts`` times |                                   |
@@ -24,13 +24,13 @@ A worker whose process is gone while no environment was at its turn (:func:`deci
 
     | what happened            | up to ``max_restarts`` times            | after that                           |
     |--------------------------|-----------------------------------------|--------------------------------------|
-    | it ended while idle      | a new worker                            | its environments go to quarantine    |
+    | it ended while idle      | a new worker                            | its environments are played alone    |
     | it did not come up       | a new worker                            | to main, until the next reset of all |
     | it timed out starting    | to main at once, likewise               |                                      |
 
-Quarantine ends with the call: each environment returns to its shared worker. The ends of a worker count until one of
-its environments is reset; but kills that may come from outside, and starts, count within a call alone: something that
-kills workers at random, such as the kernel when memory is short, is nobody's fault.
+An environment that is played alone is played after the others of its worker, until the call is over. The ends of a
+worker count until one of its environments is reset; but kills that may come from outside, and starts, count within a
+call alone: something that kills workers at random, such as the kernel when memory is short, is nobody's fault.
 
 Every row either finishes an environment or counts something that is bounded, so that every call ends.
 """
@@ -58,7 +58,7 @@ class Trouble(Enum):
 class Action(Enum):
     """An action for an environment, or for the environments of a worker."""
 
-    QUARANTINE = auto()  # once more, in a worker of its own
+    ALONE = auto()  # once more, alone in its worker
     MAIN = auto()  # once more, rebuilt in the main process
     AGAIN = auto()  # once more, where it is, if need be with a new worker
     STAY_IN_MAIN = auto()  # rebuilt in the main process, for good
@@ -116,7 +116,7 @@ def decide(
         return Action.STAY_IN_MAIN if may_stay else Action.FAIL, again
     if in_main or trouble is Trouble.DIVERGED:
         return Action.MAIN, again
-    return Action.AGAIN if shared else Action.QUARANTINE, again
+    return Action.AGAIN if shared else Action.ALONE, again
 
 
 def decide_worker(failure: WorkerFailure, losses: int, settings: Settings) -> Action:
@@ -128,4 +128,4 @@ def decide_worker(failure: WorkerFailure, losses: int, settings: Settings) -> Ac
     is_hopeless = failure.cause is Cause.START and failure.seconds > 0
     if losses <= settings.max_restarts and not is_hopeless:
         return Action.AGAIN
-    return Action.MAIN if failure.cause is Cause.START else Action.QUARANTINE
+    return Action.MAIN if failure.cause is Cause.START else Action.ALONE

@@ -4,8 +4,8 @@
                |                                                              ^
                v                                                              |
     +-----------------------------------  loop  ------------------------------------------+
-    |  1. an environment that has failed has its result; suspects get a worker of their   |
-    |     own, or wait until others of this call have been played                         |
+    |  1. an environment that has failed has its result; suspects wait until the others   |
+    |     of their worker have been played, and are then played alone                     |
     |  2. each home that is not at work gets one order: if an environment is not at the   |
     |     end of its journal, to rebuild such environments; else the requests             |
     |  3. the main process plays while workers do, unless these still rebuild: they       |
@@ -79,40 +79,36 @@ class Round:
         """Play until every environment has its result; by env_id, in the order of the request."""
         replies, done_here = dict[Worker, Reply](), None
         lock, items, values = self._environments.lock, self.items, self.values
-        exchange = Exchange()
-        try:
-            with exchange:
-                while True:
-                    if self._sent:
-                        self._lock_records(exchange, replies)
-                    else:
-                        lock.acquire()
-                    try:
-                        if done_here is not None:
-                            self._take(None, *done_here)
-                        for worker, reply in replies.items():
-                            order, _ = self._sent.pop(worker)
-                            if isinstance(reply, Answer):
-                                self._take(worker, order, reply)
-                            else:
-                                self._failures.handle_worker(worker, reply, order, self)
-                        todo = list(filterfalse(values.__contains__, items))
-                        if not todo:
-                            break
-                        if self._environments.is_closed:  # another thread may have abandoned it
-                            self._environments.check_open()
-                        if self._parts > 1 and not self._sent:
-                            self._move_rest(todo)
-                        orders = self._orders(todo)
-                    finally:
-                        lock.release()
-                    done_here, replies = self._exchange(exchange, orders)
-        finally:
-            if self._left or self.suspects or exchange.starting_s:
-                with lock:
-                    self._stats.start_s += exchange.starting_s
-                    self._placement.release(self._environments.of(items))
-                    self._placement.close_replicas(self._left)
+        with Exchange() as exchange:
+            while True:
+                if self._sent:
+                    self._lock_records(exchange, replies)
+                else:
+                    lock.acquire()
+                try:
+                    if done_here is not None:
+                        self._take(None, *done_here)
+                    for worker, reply in replies.items():
+                        order, _ = self._sent.pop(worker)
+                        if isinstance(reply, Answer):
+                            self._take(worker, order, reply)
+                        else:
+                            self._failures.handle_worker(worker, reply, order, self)
+                    todo = list(filterfalse(values.__contains__, items))
+                    if not todo:
+                        break
+                    if self._environments.is_closed:  # another thread may have abandoned it
+                        self._environments.check_open()
+                    if self._parts > 1 and not self._sent:
+                        self._move_rest(todo)
+                    orders = self._orders(todo)
+                finally:
+                    lock.release()
+                done_here, replies = self._exchange(exchange, orders)
+        if self._left or exchange.starting_s:
+            with lock:
+                self._stats.start_s += exchange.starting_s
+                self._placement.close_replicas(self._left)
         interrupts_come_too_late()  # from here on the engine commits
         return dict(zip(items, map(values.__getitem__, items), strict=True))
 
@@ -158,7 +154,7 @@ class Round:
         for _, records in self._sent.values():
             at_work.update(map(_env_id, records))
         seen: dict[Worker | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
-        for env_id in todo:
+        for env_id in sorted(todo, key=self.suspects.__contains__):  # suspects last, each alone
             record = self._records[env_id]
             if env_id in at_work:  # it stays there: another thread may have moved its record meanwhile
                 continue
@@ -166,11 +162,9 @@ class Round:
                 self.values[env_id] = record.failed
                 self._leave(record)
                 continue
-            # None: it may end its worker, or fails there, and went to main.
-            is_suspect = record.worker is not None and env_id in self.suspects
-            if is_suspect and not self._placement.admit(record, todo, self.items):
-                continue
-            if (worker := record.worker) not in self._sent:
+            worker = record.worker
+            must_wait = worker is not None and env_id in self.suspects and (worker in ready or worker in stale)
+            if worker not in self._sent and not must_wait:
                 is_loaded = record.generation == seen.setdefault(worker, IN_MAIN if worker is None else worker.current)
                 is_there = record.in_sync or env_id in self._rebuilt or self._needs(record).is_empty
                 group = ready if is_loaded and is_there else stale
@@ -235,7 +229,7 @@ class Round:
         exchange.send(requests)
         urgent = set[Worker]()
         for worker, (order, _) in self._sent.items():
-            if order.rebuilds:
+            if order.rebuilds or self.suspects:  # there is more to do for it
                 urgent.add(worker)
         if None in orders and not urgent and not exchange.has_failed:  # lost environments are rebuilt first
             here = self._play_here(*orders[None][:2])

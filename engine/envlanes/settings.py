@@ -94,7 +94,7 @@ class Settings:
     Attributes:
         use_lanes: ``True`` hosts all environments in workers, ``False`` none, ``"auto"`` those for which measurements
             show that it pays off.
-        max_workers: Maximum number of workers, and also of additional quarantine workers of one call. None for
+        max_workers: Maximum number of workers. None for
             ``min(8, usable processors)``; with ``"auto"``, for as many as waiting environments can use; on a cluster,
             for as many as it has room for.
         backend: Kind of workers: ``"process"`` (processes under a supervisor), ``"executor"`` (the standard library's
@@ -106,7 +106,7 @@ class Settings:
         startup_timeout: For one worker to start, and for loading the classes of a tag there.
         on_env_failure: Response to an environment's failure: ``"fallback"`` (retry once on a rebuilt environment,
             then it has failed), ``"truncate"`` and ``"raise"`` (it has failed at once).
-        max_restarts: Number of deaths of an idle worker per episode before its environments take turns in quarantine
+        max_restarts: Number of deaths of an idle worker per episode before its environments are played one by one
             (per call, of kills that may come from outside); also the number of times that an
             environment's worker may be killed, perhaps externally, during its turn.
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).

@@ -15,9 +15,6 @@ from envlanes.episode.turn import named
 from envlanes.workers.orders import Order
 from envlanes.workers.worker import Worker
 
-QUARANTINE = "quarantine"
-"""Name of each worker that hosts a single environment, since that may kill it."""
-
 
 class Costs(NamedTuple):
     """Time of the turns and the resets of a tag, wherever they were played."""
@@ -43,10 +40,10 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneStats:
-    """Statistics of one process since the engine was created; quarantine workers are one.
+    """Statistics of one process since the engine was created.
 
     Attributes:
-        lane: ``"main"``, ``"worker 0"``, ..., or ``"quarantine"``.
+        lane: ``"main"``, ``"worker 0"``, ...
         pid: Process id on its machine, None while there is no process.
         env_types: Types of the environments that live there.
         envs: Number of environments that live there now.
@@ -166,13 +163,12 @@ class Stats:
         for record in self._environments.records.values():
             places[record.spec.tag].add("main" if record.worker is None else "workers")
         homes = {tag: " and ".join(sorted(places[tag])) or "main" for tag in costs}
-        workers = len(self._busy_s.keys() - {"main", QUARANTINE})
+        workers = len(self._busy_s.keys() - {"main"})
         return Work(self._environments.passed_s, inside_s, workers, self.start_s, costs, homes)
 
     def workers(self) -> list[LaneStats]:
         """The work of each home, main first, and the environments that live there now."""
         homes: dict[str, list[EnvRecord]] = defaultdict(list)
-        # Quarantine workers have one name and one row: a hundred environments that crash would be a hundred rows.
         for record in self._environments.records.values():
             homes[home_name(record.worker)].append(record)
         rows = []
@@ -195,5 +191,5 @@ def _sums(one: Mapping[str, Costs], other: Mapping[str, Costs]) -> dict[str, Cos
 
 
 def home_name(worker: Worker | None) -> str:
-    """``"main"``, or the name of a worker; those in quarantine share one."""
+    """``"main"``, or the name of a worker."""
     return "main" if worker is None else worker.name

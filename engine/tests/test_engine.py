@@ -178,7 +178,7 @@ def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make):
 
 @in_lanes
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGABRT])
-def test_quarantine_ends_with_the_call(make, end):
+def test_a_worker_that_dies_between_calls_keeps_its_environments(make, end):
     engine = make(max_workers=1, max_restarts=2)
     for env_id in (1, 2):
         engine.add(specs(ids=[env_id])[0], worker=0)

@@ -18,20 +18,20 @@ COUNTED, ENDED, KILLED = Tries(1), Tries(1, 0, True), Tries(0, 1)
 
 # row by row: what happened, its failures before, where it was; the action, and its failures after
 ROWS: list[tuple[Trouble, Tries, dict[str, bool], Action, Tries]] = [
-    (Trouble.RAISED, NO_TRIES, NOWHERE, Action.QUARANTINE, COUNTED),
+    (Trouble.RAISED, NO_TRIES, NOWHERE, Action.ALONE, COUNTED),
     (Trouble.RAISED, COUNTED, NOWHERE, Action.STAY_IN_MAIN, Tries(2)),
     (Trouble.RAISED, ENDED, NOWHERE, Action.FAIL, Tries(2, 0, True)),
-    (Trouble.RAISED, Tries(0, 0, True), NOWHERE, Action.QUARANTINE, ENDED),
+    (Trouble.RAISED, Tries(0, 0, True), NOWHERE, Action.ALONE, ENDED),
     (Trouble.RAISED, NO_TRIES, IN_MAIN, Action.MAIN, COUNTED),
     (Trouble.RAISED, COUNTED, IN_MAIN, Action.FAIL, Tries(2)),
-    (Trouble.ENDED, NO_TRIES, NOWHERE, Action.QUARANTINE, ENDED),
+    (Trouble.ENDED, NO_TRIES, NOWHERE, Action.ALONE, ENDED),
     (Trouble.ENDED, COUNTED, NOWHERE, Action.FAIL, Tries(2, 0, True)),
-    (Trouble.ENDED, Tries(0, 2), NOWHERE, Action.QUARANTINE, Tries(1, 2, True)),
+    (Trouble.ENDED, Tries(0, 2), NOWHERE, Action.ALONE, Tries(1, 2, True)),
     (Trouble.ENDED, NO_TRIES, SHARED, Action.AGAIN, ENDED),
     (Trouble.ENDED, COUNTED, SHARED, Action.FAIL, Tries(2, 0, True)),
     (Trouble.KILLED, NO_TRIES, NOWHERE, Action.AGAIN, KILLED),
     (Trouble.KILLED, Tries(1, 1), NOWHERE, Action.AGAIN, Tries(1, 2)),
-    (Trouble.KILLED, Tries(0, 2), NOWHERE, Action.QUARANTINE, Tries(1, 2, True)),
+    (Trouble.KILLED, Tries(0, 2), NOWHERE, Action.ALONE, Tries(1, 2, True)),
     (Trouble.KILLED, Tries(1, 2), NOWHERE, Action.FAIL, Tries(2, 2, True)),
     (Trouble.KILLED, Tries(0, 2), SHARED, Action.AGAIN, Tries(1, 2, True)),
     (Trouble.CANNOT_TRAVEL, COUNTED, NOWHERE, Action.STAY_IN_MAIN, COUNTED),
@@ -83,11 +83,11 @@ DIED, NO_START, LATE_START = failure(Cause.DIED, 3), failure(Cause.START, 7), fa
 LANE_ROWS = [
     (DIED, 1, Action.AGAIN),
     (DIED, 2, Action.AGAIN),
-    (DIED, 3, Action.QUARANTINE),
-    (failure(Cause.DIED, -signal.SIGKILL), 3, Action.QUARANTINE),
-    (failure(Cause.DIED, None), 3, Action.QUARANTINE),
+    (DIED, 3, Action.ALONE),
+    (failure(Cause.DIED, -signal.SIGKILL), 3, Action.ALONE),
+    (failure(Cause.DIED, None), 3, Action.ALONE),
     (failure(Cause.TIMEOUT, -signal.SIGKILL, 60.0), 1, Action.AGAIN),  # of a batch that does not tell how far it is
-    (failure(Cause.TIMEOUT, -signal.SIGKILL, 60.0), 3, Action.QUARANTINE),
+    (failure(Cause.TIMEOUT, -signal.SIGKILL, 60.0), 3, Action.ALONE),
     (NO_START, 1, Action.AGAIN),
     (NO_START, 2, Action.AGAIN),
     (NO_START, 3, Action.MAIN),
@@ -102,9 +102,9 @@ def test_each_row_of_the_table_of_lanes(lost, restarts, then):
 
 def test_without_restarts_the_first_death_is_too_many():
     settings = Settings(max_restarts=0)
-    assert decide_worker(DIED, 1, settings) is Action.QUARANTINE
+    assert decide_worker(DIED, 1, settings) is Action.ALONE
     assert decide_worker(NO_START, 1, settings) is Action.MAIN
-    assert decide(Trouble.KILLED, NO_TRIES, settings) == (Action.QUARANTINE, ENDED)
+    assert decide(Trouble.KILLED, NO_TRIES, settings) == (Action.ALONE, ENDED)
 
 
 @pytest.mark.parametrize(

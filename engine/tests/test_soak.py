@@ -82,7 +82,7 @@ class Killer:
     def _victims(self):
         titles = processes()
         supervisors = [pid for pid, title in titles.items() if title.startswith("envlanes supervisor")]
-        workers = [pid for pid, title in titles.items() if title.startswith(("envlanes worker", "envlanes quarantine"))]
+        workers = [pid for pid, title in titles.items() if title.startswith("envlanes worker")]
         return sorted(supervisors), sorted(workers)
 
 

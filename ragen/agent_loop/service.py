@@ -10,7 +10,7 @@
 
 There is one set of environments, and one thread per worker that calls it, so that a slow environment delays no other
 worker. Requests that arrive together, or while a worker is busy, are one call, but for resets, of which each call has
-one. Time-outs, recovery, quarantine, journals and crash reports are the engine's.
+one. Time-outs, recovery, journals and crash reports are the engine's.
 
 ``es_manager.use_multiprocessing: false`` disables workers; types in ``sequential_env_types`` live in the service's own
 process. ``auto`` means workers here, since a round trip is short compared to a model's answer.

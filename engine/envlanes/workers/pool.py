@@ -38,7 +38,6 @@ class WorkerPool:
         self.kind = kind
         self._key = key
         self._workers: list[Worker] = []
-        self._extra: set[Worker] = set()
         self._users: set[int] = set()
         self._departed: deque[int] = deque()
         self._lock = threading.RLock()
@@ -72,20 +71,6 @@ class WorkerPool:
         # A hello that has arrived counts, though nobody has read it: only the thread that has the lock may read.
         said = set(wait_readable([handle.fileno() for handle in handles if not handle.is_up], 0.0))
         return sum(handle.is_up or handle.fileno() in said for handle in handles)
-
-    def open_extra(self, name: str) -> Worker:
-        """Open an additional worker that is not shared."""
-        with self._lock:
-            worker = Worker(name, self.kind)
-            self._extra.add(worker)
-            return worker
-
-    def close_extra(self, worker: Worker) -> None:
-        """Kill an extra worker's process and forget the worker."""
-        with locked([worker]):
-            worker.end()
-        with self._lock:
-            self._extra.discard(worker)
 
     def leave(self, user: int, later: bool = False) -> None:
         """An engine closes: its environments are closed, and with the last engine all workers end.
@@ -123,7 +108,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers: those that do not close their environments within ``EXIT_TIMEOUT`` are killed."""
-        workers = [*self._workers, *self._extra]
+        workers = list(self._workers)
         with locked(workers):  # another thread may still be closing the environments of its own engine
             handles = [worker.handle for worker in workers if worker.handle is not None]
             # All are asked before any is waited for, and only then killed: they close their environments side by side.
@@ -136,7 +121,7 @@ class WorkerPool:
     def forget_in_child(self) -> None:
         """In a fork of the main process: the workers are the parent's."""
         self._lock = threading.RLock()
-        for worker in (*self._workers, *self._extra):
+        for worker in self._workers:
             worker.forget_in_child()
         self.kind.forget_in_child()
 

@@ -118,21 +118,23 @@ def largest_tile(grid: Any) -> int | None:
         return None
 
 
-def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:
-    """``pass@k``, k being the size of a group: of whole groups alone, since a part says nothing of k episodes.
+def add_pass_at_k(episodes: Sequence[dict[str, Any]], group_size: int) -> None:
+    """``pass@k`` among the metrics of whole groups, k being their size: a part of one says nothing of k episodes.
 
-    Trajectories whose environment failed are no members of a group, and have none.
+    Episodes whose environment failed, or that miss a reply (rows with ``error``), are no members of a group.
     """
     groups: dict[int, list[dict[str, Any]]] = {}
-    for cache in caches:
-        if "env_error" not in cache:
-            groups.setdefault(cache["group_id"], []).append(cache)
+    for episode in episodes:
+        episode["metrics"].pop(f"{episode['tag']}/pass@{group_size}", None)  # an earlier run's
+        if not episode.keys() & {"env_error", "error"}:
+            groups.setdefault(episode["group_id"], []).append(episode)
     for members in groups.values():
         if len(members) == group_size:
             tag = members[0]["tag"]
-            passed = float(any(cache["metrics"][f"{tag}/success"] for cache in members))
-            for cache in members:
-                cache["metrics"][f"{tag}/pass@{group_size}"] = passed
+            # A row says it itself.
+            passed = float(any(each.get("success", each["metrics"].get(f"{tag}/success")) for each in members))
+            for episode in members:
+                episode["metrics"][f"{tag}/pass@{group_size}"] = passed
 
 
 def number_of(value: Any, texts: bool = False) -> float | None:

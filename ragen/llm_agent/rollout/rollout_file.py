@@ -15,13 +15,14 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 import ragen
 from envlanes.closing import Closing
+from envlanes.ragen.metrics import add_pass_at_k
 from ragen.config.command_line import called_as
 from ragen.config.loading import as_config, changed_settings, decisive_settings
 from ragen.errors import ConfigError, StorageError, shown_path
@@ -37,7 +38,6 @@ from ragen.results.rows import (
     REPLIES,
     RUNS,
     USAGE,
-    Row,
     outcome,
     read_about,
     read_rows,
@@ -217,7 +217,8 @@ class RolloutFile(Closing):
         """
         self._close_rows()
         with self._storing():
-            records = with_pass_at_k(sorted(read_rows(self.path), key=lambda record: record["env_id"]), group_size)
+            records = sorted(read_rows(self.path), key=lambda record: record["env_id"])
+            add_pass_at_k(records, group_size)
             write_jsonl(records, self.path)
         return records
 
@@ -235,21 +236,6 @@ class RolloutFile(Closing):
         if file is not None:
             with suppress(OSError):  # errors were raised when the records were added
                 file.close()
-
-
-def with_pass_at_k(rows: Sequence[Row], group_size: int) -> list[dict[str, Any]]:
-    """The rows with ``pass@k`` of their group among their metrics; without, where too few of it can be judged."""
-    judged: dict[Any, list[bool]] = {}
-    for row in rows:
-        if outcome(row) == JUDGED:
-            judged.setdefault(row["group_id"], []).append(row["success"])
-    found = []
-    for row in rows:
-        name, successes = f"{row['tag']}/pass@{group_size}", judged.get(row["group_id"], [])
-        metrics = {key: value for key, value in row["metrics"].items() if key != name}
-        chance = {name: float(any(successes))} if len(successes) == group_size else {}
-        found.append({**row, "metrics": metrics | chance})
-    return found
 
 
 def locked(folder: Path) -> int | None:

@@ -81,13 +81,13 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     checked = as_config(config, ("es_manager", "custom_envs", "seed"))
     sections = {
         "es_manager": dict(checked.es_manager) | {name: _mode(checked, name) for name in ("train", "val")},
-        "custom_envs": {tag: dict(entry) for tag, entry in checked.custom_envs.items()},
         "seed": dict(checked.seed),
     }
     _log_foreign(checked.es_manager, "es_manager")
     engine = partial(_engine_settings, checked)
     folder = checked.es_manager.crash_report_dir
-    read = read_settings(ManagerConfig, sections, mode, _resolve, engine, crash_report_dir=folder)
+    entry = partial(tag_entry, {tag: dict(entry) for tag, entry in checked.custom_envs.items()})
+    read = read_settings(ManagerConfig, sections, entry, mode, _resolve, engine, crash_report_dir=folder)
     if any(entry.spec.tag == ALL for entry in read.entries):
         raise ConfigError(f"es_manager.{mode}.env_configs.tags has {ALL!r}, which results call the row over all tags.")
     return read

@@ -87,25 +87,20 @@ def test_what_differs_from_itself_is_not_judged(tmp_path: Path) -> None:
 
 METHOD = ("    def render(self):", "    def budget(self):\n        return 1\n\n    def render(self):")
 REFUSALS = {
-    "a method": ((MANAGER, METHOD), "budget()"),
-    "a parameter": ((MANAGER, ("def reset(self, seed=None):", "def reset(self, seed=None, level=1):")), "reset(level)"),
-    "an attribute": ((MANAGER, ("self.seed_counter = 0", "self.seed_counter = self.budget = 0")), "self.budget"),
-    "a base class": ((MANAGER, ("class EnvStateManager:", "class EnvStateManager(list):")), "EnvStateManager(list)"),
-    "a name": (
-        ("ragen/llm_agent/ctx_manager.py", ("from", "from ragen.llm_agent.es_manager import helper\nfrom")),
-        "helper",
-    ),
+    "budget": METHOD,
+    "reset(level)": ("def reset(self, seed=None):", "def reset(self, seed=None, level=1):"),
+    "self.budget": ("self.seed_counter = 0", "self.seed_counter = self.budget = 0"),
+    "list": ("class EnvStateManager:", "class EnvStateManager(list):"),
 }
 
 
-@pytest.mark.parametrize("what", REFUSALS)
-def test_a_manager_with_more_than_ragens_is_refused_with_the_other_door(what: str, tmp_path: Path) -> None:
-    (path, replaced), named = REFUSALS[what]
+@pytest.mark.parametrize("named", REFUSALS)
+def test_a_manager_with_more_than_ragens_is_refused_with_the_other_door(named: str, tmp_path: Path) -> None:
     write_checkout(tmp_path, 2026)
-    change(tmp_path, path, replaced)
+    change(tmp_path, MANAGER, REFUSALS[named])
     proved = prove(tmp_path)
     assert proved.returncode == REFUSED and proved.stdout == ""
-    assert named in proved.stderr and "hosted(REGISTERED_ENVS)" in proved.stderr
+    assert f" has {named}, which" in proved.stderr and "hosted(REGISTERED_ENVS)" in proved.stderr
 
 
 def test_what_is_no_checkout_or_has_no_manager_of_before_is_refused(tmp_path: Path) -> None:

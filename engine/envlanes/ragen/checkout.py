@@ -9,11 +9,10 @@ as ``max_workers`` and ``sequential_env_types``.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import importlib.util
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,14 @@ from envlanes.ragen.games import GAME_2025
 from envlanes.ragen.manager import RolloutManager
 from envlanes.ragen.metrics import Rules
 from envlanes.ragen.own_process import why_own_process
-from envlanes.ragen.settings import ManagerSettings, engine_settings, read_settings
+from envlanes.ragen.settings import (
+    ENGINE_KEYS,
+    ManagerSettings,
+    engine_settings,
+    read_list,
+    read_settings,
+    tag_entry,
+)
 from envlanes.settings import Settings
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 
@@ -54,77 +60,68 @@ class EnvStateManager(RolloutManager):
         found = self._read(self._entries, "render")
         return [found[i] if i in found else self._engine.observation(i) for i in self._entries]
 
+    def _grids(self, env_ids: Iterable[int]) -> dict[int, Any]:
+        return self._read(env_ids, "grid")  # which an instance may have, and its class not
+
+    def _rollout_infos(self, env_ids: Iterable[int]) -> dict[int, Any]:
+        answering = [env_id for env_id in env_ids if self._entries[env_id]["tag"] == "MetamathQA"]
+        found = self._read(answering, "correct_answer")
+        return {env_id: {"correct_answer": answer} for env_id, answer in found.items()}
+
 
 def read_config(config: Any, mode: str) -> ManagerSettings:
     """Read and check ``es_manager``, ``custom_envs`` and ``seed``; nothing is built or started.
 
     Args:
-        config: Hydra's configuration, or nested mappings or objects.
+        config: Hydra's configuration, or nested mappings.
         mode: ``"train"`` or ``"val"``.
 
     Raises:
         ConfigError: A key is missing or has an invalid value; the message names it.
     """
-    general, custom_envs = _section(config, "es_manager"), _section(config, "custom_envs")
-    if isinstance(part := _plain(general.get(mode)), Mapping):  # interpolations of tags that are not used stay
-        used = _plain(part.get("env_configs")) or {}
-        general = {**general, mode: {**part, "env_configs": used}}
-        custom_envs = {
-            **custom_envs,
-            **{tag: _plain(custom_envs[tag]) for tag in used.get("tags", ()) if tag in custom_envs},
-        }
-    sections = {"es_manager": general, "custom_envs": custom_envs, "seed": {mode: _value(_value(config, "seed"), mode)}}
+    general, custom_envs = _plain(_section(config, "es_manager")), _section(config, "custom_envs")
+    sections = {"es_manager": general, "seed": {mode: (config.get("seed") or {}).get(mode)}}
+
+    def entry(tag: str) -> Any:  # tags that are not used may have interpolations that cannot be resolved
+        return _plain(tag_entry(custom_envs, tag))
+
     game = TEXT if RULES.generation == 2026 else GAME_2025
-    return read_settings(ManagerSettings, sections, mode, _resolve, partial(_engine_settings, general), RULES, game)
+    return read_settings(
+        ManagerSettings, sections, entry, mode, _resolve, partial(_engine_settings, general), RULES, game
+    )
 
 
 def _resolve(env_type: Any, where: str, fields: Mapping[str, Any]) -> tuple[type, Any]:
+    _check_type(env_type, f"{where}.env_type")
+    return ENVS.REGISTERED_ENVS[env_type], ENVS.REGISTERED_ENV_CONFIGS[env_type]
+
+
+def _check_type(env_type: Any, where: str) -> None:
     if env_type not in (known := ENVS.REGISTERED_ENVS):
         meant = did_you_mean(str(env_type), known) or f" There are {', '.join(known)}."
-        raise ConfigError(f"{where}.env_type = {env_type!r}: unknown environment type.{meant}")
-    return known[env_type], ENVS.REGISTERED_ENV_CONFIGS[env_type]
+        raise ConfigError(f"{where} = {env_type!r}: unknown environment type.{meant}")
 
 
 def _engine_settings(general: Mapping[str, Any], classes: Mapping[str, Any]) -> Settings:
     """The engine's settings; types whose episodes depend on their process stay in the main process, and are logged."""
-    known = {each.name for each in dataclasses.fields(Settings)} - {"use_lanes", "preloaded"}
+    known = [*ENGINE_KEYS, *OWN_KEYS]
     for key in general:
-        if key not in (*known, *OWN_KEYS) and (
-            meant := did_you_mean(str(key), [*known, *OWN_KEYS], lambda near: f"es_manager.{near}", 0.8)
-        ):
+        if key not in known and (meant := did_you_mean(str(key), known, lambda near: f"es_manager.{near}", 0.8)):
             raise ConfigError(f"es_manager.{key} = {general[key]!r}: there is no such key.{meant}")
     why = {env_type: reason for env_type, each in classes.items() if (reason := why_own_process(each))}
     for env_type in why.keys() - _logged:
         _logged.add(env_type)
         log.warning("environments of type %r stay in the main process: %s.", env_type, why[env_type])
-    sequential = general.get("sequential_env_types") or ()
-    if isinstance(sequential, str) or not isinstance(sequential, Sequence):
-        raise ConfigError(f"es_manager.sequential_env_types = {sequential!r}: expected a list of names.")
-    if unknown := [each for each in sequential if each not in ENVS.REGISTERED_ENVS]:
-        meant = did_you_mean(str(unknown[0]), ENVS.REGISTERED_ENVS)
-        raise ConfigError(f"es_manager.sequential_env_types: there is no type {unknown[0]!r}.{meant}")
-    types = tuple(dict.fromkeys([*sequential, *why]))
-    return engine_settings(general, sequential_env_types=types)
+    sequential = read_list(general, "es_manager", "sequential_env_types", str) or []
+    for env_type in sequential:
+        _check_type(env_type, "es_manager.sequential_env_types")
+    return engine_settings(general, sequential_env_types=tuple(dict.fromkeys([*sequential, *why])))
 
 
-def _value(section: Any, key: str) -> Any:
-    """The value of a key of a mapping or object; None where it has none."""
-    return section.get(key) if hasattr(section, "get") else getattr(section, key, None)
-
-
-def _section(config: Any, path: str) -> Mapping[str, Any]:
-    """A section as a mapping; interpolations of ``custom_envs`` are left, since tags that are not used may have some.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    for name in path.split("."):
-        config = _value(config, name)
-    if path == "custom_envs" and hasattr(config, "keys"):
-        return config
-    found = _plain(config)
+def _section(config: Any, name: str) -> Mapping[str, Any]:
+    found = config.get(name) if isinstance(config, Mapping) else None
     if not isinstance(found, Mapping):
-        raise ConfigError(f"{path} = {in_short(config)}: expected a mapping.")
+        raise ConfigError(f"{name} = {in_short(found)}: expected a mapping.")
     return found
 
 
@@ -132,4 +129,4 @@ def _plain(value: Any) -> Any:
     """Hydra's containers as dicts and lists, with interpolations resolved."""
     if type(value).__module__.startswith("omegaconf."):
         return importlib.import_module("omegaconf").OmegaConf.to_container(value, resolve=True)
-    return dict(vars(value)) if hasattr(value, "__dict__") and not isinstance(value, Mapping) else value
+    return value

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,18 +27,13 @@ from envlanes.ragen.seeds import checked_seed, counted_on, first_seed, group_see
 from envlanes.ragen.settings import ManagerSettings
 from envlanes.returned import NO_SUCCESS
 from envlanes.settings import Mode
-from envlanes.stats import LaneStats, duration
+from envlanes.stats import LaneStats
 
 if TYPE_CHECKING:
     from PIL import Image
 
 BASE = "ragen.env.base"  # the module of RAGEN's base classes
 log = logging.getLogger(__name__)
-
-_UNSEEDED = (
-    "environments of %s were reset with the same seed and show different observations, so their groups "
-    "are no groups: draw everything from a generator that reset() seeds."
-)
 
 
 class RolloutManager(EnvSet):
@@ -94,7 +89,7 @@ class RolloutManager(EnvSet):
         self._entries = {entry["env_id"]: entry for entry in self.envs}
         self._cache_of: dict[int, dict[str, Any]] = {}
         self.rollout_cache: list[dict[str, Any]] | None = None
-        self._warned: set[tuple[str, str]] = set()  # types and warnings that were logged
+        self._warned: set[str] = set()  # types without success
         self._invalid: dict[int, list[int]] = {}  # turns with invalid actions, from 0, by env_id
         stay = [spec.env_id for spec in specs if spec.env_type in self.sequential_env_types]
         self._raise_failures(self._engine.build(stay), at_build=True)
@@ -148,7 +143,6 @@ class RolloutManager(EnvSet):
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
         observations = self._episodes.reset(by_id, {"mode": self.mode})
         self._raise_failures(observations, at_build=True)
-        self._compare_groups(by_id)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in self._entries.items()]
         # last, so that a reset that is interrupted can be made again
         self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, given, max(numbers) + 1)
@@ -244,7 +238,9 @@ class RolloutManager(EnvSet):
             tile = largest_tile(grids[env_id]) if env_id in grids else None
             add_metrics(self._entries[env_id], cache, tile, rules)
         add_pass_at_k(caches, self.group_size)
-        self._add_rollout_info(caches)
+        for env_id, info in self._rollout_infos(env_ids).items():
+            cache = self._cache_of[env_id]
+            cache.update({key: value for key, value in (info or {}).items() if key not in cache})
         return caches
 
     def render(self) -> list[Any]:
@@ -258,11 +254,6 @@ class RolloutManager(EnvSet):
     def home(self, env_id: int) -> str:
         """The home of an environment: ``"main"``, or the name of a worker."""
         return self._engine.home(env_id)
-
-    def placement(self) -> dict[str, str]:
-        """The home of each tag's environments, and the cost of a turn."""
-        work = self.work()
-        return {tag: f"in {home}: {duration(work.costs[tag].turns.usual_s)} a turn" for tag, home in work.homes.items()}
 
     # Turns
 
@@ -286,8 +277,10 @@ class RolloutManager(EnvSet):
             status.terminated = True
             success = self._settings.rules.success_of(info)
             status.truncated = not success
-            if success is None and "env_error" not in info:
-                self._warn_once(entry, NO_SUCCESS)
+            kind = self._engine.spec(entry["env_id"]).env_type
+            if success is None and "env_error" not in info and kind not in self._warned:
+                self._warned.add(kind)
+                log.warning(NO_SUCCESS, f"type {kind!r} (tag {entry['tag']!r})")
         elif left <= 0:
             status.terminated = status.truncated = True
         turn = cache["history"][-1]
@@ -323,22 +316,6 @@ class RolloutManager(EnvSet):
 
     # Entries
 
-    def _compare_groups(self, seeds: Mapping[int, int]) -> None:
-        """Warn of types whose environments show different observations after resets with the same seed."""
-        first: dict[tuple[str, int], Any] = {}
-        for entry in self.envs:
-            if self._engine.failure(entry["env_id"]) is None:
-                digest = self._engine.reset_digest(entry["env_id"])
-                if first.setdefault((entry["tag"], seeds[entry["env_id"]]), digest) != digest:
-                    self._warn_once(entry, _UNSEEDED)
-
-    def _warn_once(self, entry: Mapping[str, Any], message: str, *details: object) -> None:
-        """Log a warning about an environment's type, once per type and manager."""
-        kind = self._engine.spec(entry["env_id"]).env_type
-        if (kind, message) not in self._warned:
-            self._warned.add((kind, message))
-            log.warning(message, f"type {kind!r} (tag {entry['tag']!r})", *details)
-
     def _caches(self) -> list[dict[str, Any]]:
         if self._finalizer is None or not self._finalizer.alive:
             self._check_open()
@@ -357,40 +334,24 @@ class RolloutManager(EnvSet):
 
     # Requests to environments at the end
 
-    def _class_of(self, env_id: int) -> Any:
-        return self._engine.spec(env_id).env_class
+    def _read(self, env_ids: Iterable[int], name: str, has: Callable[[Any], bool] = callable) -> dict[int, Any]:
+        """An attribute, or the result of a method, of those environments that have it and have not failed.
 
-    def _ask(self, env_ids: Iterable[int], name: str) -> dict[int, Any]:
-        """An attribute, or the result of a method, of those environments that have not failed; errors are values."""
-        live = [env_id for env_id in env_ids if self._engine.failure(env_id) is None]
-        return self._engine.read(live, name) if live else {}
+        Args:
+            env_ids: The environments.
+            name: Its name.
+            has: Whether a class may have it; any class by default.
+        """
+        engine = self._engine
+        asked = [i for i in env_ids if engine.failure(i) is None and has(engine.spec(i).env_class)]
+        found = engine.read(asked, name) if asked else {}
+        return {i: value for i, value in found.items() if not isinstance(value, EnvLanesError)}
 
-    def _read(self, env_ids: Iterable[int], name: str) -> dict[int, Any]:
-        """:meth:`_ask` without errors, such as those of environments that have no such attribute."""
-        return {i: value for i, value in self._ask(env_ids, name).items() if not isinstance(value, EnvLanesError)}
+    def _grids(self, env_ids: Iterable[int]) -> dict[int, Any]:
+        return self._read(env_ids, "grid", lambda each: hasattr(each, "grid"))
 
-    def _grids(self, env_ids: Sequence[int]) -> dict[int, Any]:
-        """The ``grid`` of every environment that has one; in a checkout, one of each class is asked whether it has."""
-        # Reversed: the first of each class stays.
-        classes = {self._class_of(env_id): env_id for env_id in reversed(env_ids)}
-        having = {each for each in classes if hasattr(each, "grid")}
-        if self._settings.rules.as_in_ragen:
-            having |= {self._class_of(i) for i in self._read(classes.values(), "grid")}
-        return self._read([i for i in env_ids if self._class_of(i) in having], "grid")
-
-    def _add_rollout_info(self, caches: Sequence[dict[str, Any]]) -> None:
-        """Add each environment's ``rollout_info``, and the correct answer of RAGEN's own MetamathQA."""
-        silent = {cache["env_id"] for cache in caches if not _has_rollout_info(self._class_of(cache["env_id"]))}
-        infos = self._ask([cache["env_id"] for cache in caches if cache["env_id"] not in silent], "rollout_info")
-        if self._settings.rules.as_in_ragen:
-            answering = [cache["env_id"] for cache in caches if cache["tag"] == "MetamathQA"]
-            infos |= {i: {"correct_answer": answer} for i, answer in self._read(answering, "correct_answer").items()}
-        for cache in caches:
-            info = infos.get(cache["env_id"]) or {}
-            if isinstance(info, EnvLanesError):
-                self._warn_once(cache, "an environment of %s has no rollout_info: %s", info)
-                continue
-            cache.update({key: value for key, value in info.items() if key not in cache})
+    def _rollout_infos(self, env_ids: Iterable[int]) -> dict[int, Any]:
+        return self._read(env_ids, "rollout_info", _has_rollout_info)
 
 
 def _has_rollout_info(env_class: Any) -> bool:

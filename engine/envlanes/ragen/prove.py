@@ -21,6 +21,7 @@ import importlib.util
 import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -35,23 +36,37 @@ EQUAL, DIFFERENT, REFUSED, NOT_PLAYED = range(4)
 MANAGER = "ragen/llm_agent/es_manager.py"
 NAME = "EnvStateManager"
 OURS = "envlanes.ragen"
-TAKEN_OVER = (NAME, "EnvStatus", "_worker_init", "_worker_step_single_env")
-PARAMETERS = {
-    "__init__": {"config", "mode"},
-    "reset": {"seed"},
-    "step": {"all_env_inputs"},
-    **{name: set[str]() for name in ("render", "close", "get_rollout_states", "__del__", "_shutdown_executors")},
-}
-INNER = {
+# All that RAGEN's manager has, in either year: bases, methods, parameters of public methods, public attributes.
+KNOWN = {
+    "object",
+    "__init__",
+    "__init__(config)",
+    "__init__(mode)",
+    "reset",
+    "reset(seed)",
+    "step",
+    "step(all_env_inputs)",
+    "render",
+    "close",
+    "get_rollout_states",
+    "__del__",
+    "_shutdown_executors",
     "_init_envs",
     "_init_env_instances",
     "_register_parallel_executors",
     "_update_cache_history",
     "_extract_map_valid_actions",
     "_handle_mm_state",
+    "self.sys_config",
+    "self.mode",
+    "self.config",
+    "self.env_groups",
+    "self.group_size",
+    "self.base_seed",
+    "self.seed_counter",
+    "self.envs",
+    "self.rollout_cache",
 }
-ATTRIBUTES = {"sys_config", "mode", "config", "env_groups", "group_size", "base_seed", "seed_counter", "envs"}
-ATTRIBUTES |= {"rollout_cache"}
 OTHER_DOOR = (
     f"keep {MANAGER}, and host its environments in workers: REGISTERED_ENVS = hosted(REGISTERED_ENVS) at the end of "
     f"ragen/env/__init__.py, after `from {OURS} import hosted`"
@@ -90,7 +105,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m envlanes.ragen.prove", description=about, allow_abbrev=False)
     parser.add_argument("checkout", type=Path, help="folder of the checkout")
     parser.add_argument("--tags", default="", help="comma-separated; all of config/envs.yaml by default")
-    parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     if os.environ.get(CHILD) != str(os.getppid()):
         # Strings hash alike in all processes, and nothing is written beside sources.
@@ -98,20 +112,20 @@ def main(arguments: list[str] | None = None) -> int:
         command = [sys.executable, "-m", __spec__.name, *(sys.argv[1:] if arguments is None else arguments)]
         return subprocess.run(command, env=os.environ | own, check=False).returncode
     try:
-        return prove(options.checkout.resolve(), [tag for tag in options.tags.split(",") if tag], options.workers)
+        return prove(options.checkout.resolve(), [tag for tag in options.tags.split(",") if tag])
     except EnvLanesError as error:
         print(f"refused: {error}", file=sys.stderr)
         return REFUSED
 
 
-def prove(checkout: Path, only: list[str], workers: int) -> int:
+def prove(checkout: Path, only: list[str]) -> int:
     """Compare, and print a line for each tag and mode; returns the exit code.
 
     Raises:
         ConfigError: There is nothing to compare, or it cannot be judged.
     """
     source, where = own_source(checkout)
-    check_replaceable(checkout, source, where)
+    check_replaceable(source, where)
     os.chdir(checkout)
     sys.path.insert(0, str(checkout))
     custom_envs = _custom_envs(checkout)
@@ -126,7 +140,7 @@ def prove(checkout: Path, only: list[str], workers: int) -> int:
         envs = importlib.import_module("ragen.env").REGISTERED_ENVS
     except ImportError as error:
         raise ConfigError(f"the checkout cannot be imported: {described_with_place(error)}.") from error
-    proof = _Proof(getattr(own, NAME), getattr(ours, NAME), envs, custom_envs, workers)
+    proof = _Proof(getattr(own, NAME), getattr(ours, NAME), envs, custom_envs)
     print(f"{where} and {OURS}, Python {sys.version.split()[0]}", flush=True)
     tags = only or list(custom_envs)
     played = [tag for tag in tags if proof.compare([tag])]
@@ -160,56 +174,32 @@ def own_source(checkout: Path) -> tuple[str, str]:
     raise ConfigError(f"{checkout / MANAGER} is ours already, and git has no version before: nothing to compare with.")
 
 
-def check_replaceable(checkout: Path, source: str, where: str) -> None:
-    """Check that nothing in the checkout needs more of the manager than RAGEN's has.
+def check_replaceable(source: str, where: str) -> None:
+    """Check that the checkout's own manager has no more than RAGEN's.
 
     Raises:
-        ConfigError: It has methods, parameters or attributes of its own, or others import further names of it.
+        ConfigError: It has methods, parameters, attributes or bases of its own.
     """
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == NAME]
-    if not classes:
+    own = next((n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == NAME), None)
+    if own is None:
         raise ConfigError(f"{where} defines no class {NAME}.")
-    own = [f"class {NAME}({ast.unparse(base)})" for base in classes[0].bases if ast.unparse(base) != "object"]
-    for node in classes[0].body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            given = node.args
-            listed = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-            names = {each.arg for each in listed} - {"self"}
-            if node.name not in PARAMETERS and node.name not in INNER:
-                own.append(f"{node.name}()")
-            elif more := names - PARAMETERS.get(node.name, names):
-                own.append(f"{node.name}({', '.join(sorted(more))})")
-    stored = [n for n in ast.walk(classes[0]) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
-    public = {n.attr for n in stored if ast.unparse(n.value) == "self" and not n.attr.startswith("_")}
-    own += [f"self.{name}" for name in sorted(public - ATTRIBUTES)]
-    if own:
-        raise ConfigError(f"{where} has {', '.join(own)}, which RAGEN's manager has not: {OTHER_DOOR}.")
-    files = [path.relative_to(checkout) for path in sorted(checkout.rglob("*.py"))]
-    for file in files:
-        if "site-packages" in file.parts:  # of a virtual environment in the checkout
-            continue
-        if wanted := _imported_names(checkout / file) - {*TAKEN_OVER}:
-            raise ConfigError(f"{file} imports {', '.join(sorted(wanted))} of {MANAGER}: {OTHER_DOOR}.")
-
-
-def _imported_names(path: Path) -> set[str]:
-    """The names that a file imports from the manager's module."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return set()
-    modules = {"ragen.llm_agent.es_manager", "llm_agent.es_manager", "es_manager"}
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module in modules]
-    return {alias.name for node in found for alias in node.names}
+    found = list(map(ast.unparse, own.bases))
+    for method in own.body:
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(method.name)
+            if method.name == "__init__" or not method.name.startswith("_"):
+                names = [each.arg for each in ast.walk(method.args) if isinstance(each, ast.arg)]
+                found += [f"{method.name}({name})" for name in names if name != "self"]
+    for node in ast.walk(own):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and not node.attr.startswith("_"):
+            found += [ast.unparse(node)] if ast.unparse(node.value) == "self" else []
+    if more := [each for each in dict.fromkeys(found) if each not in KNOWN]:
+        raise ConfigError(f"{where} has {', '.join(more)}, which RAGEN's manager has not: {OTHER_DOOR}.")
 
 
 def _is_ours(source: str) -> bool:
     """Whether a file takes the manager from here."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except SyntaxError:
-        return False
-    return any(isinstance(n, ast.ImportFrom) and f"{n.module}.".startswith(f"{OURS}.") for n in nodes)
+    return re.search(rf"^from {re.escape(OURS)}\b", source, re.MULTILINE) is not None
 
 
 def _text(checkout: Path) -> str:
@@ -260,9 +250,9 @@ def _custom_envs(checkout: Path) -> dict[str, Any]:
 class _Proof:
     """Plays tags with both managers, and counts what was equal."""
 
-    def __init__(self, own: Any, ours: Any, envs: Mapping[str, Any], custom_envs: dict[str, Any], workers: int) -> None:
+    def __init__(self, own: Any, ours: Any, envs: Mapping[str, Any], custom_envs: dict[str, Any]) -> None:
         self._own, self._ours, self._envs = own, ours, envs
-        self._custom_envs, self._workers = custom_envs, workers
+        self._custom_envs = custom_envs
         self.equal = self.different = self.kills = 0
         self.silent: list[str] = []
 
@@ -270,39 +260,32 @@ class _Proof:
         """Compare tags in one manager, and print the results; whether they could be played."""
         name = tags[0] if len(tags) == 1 else f"{len(tags)} tags together"
         for mode in ("train", "val"):
-            homes: set[str] = set()
-            differences = []
+            homes, differences, silent = set[str](), list[str](), ""
             for length in LENGTHS:
                 saved = self._class_counters(tags)
                 expected, error = self._play(self._own, tags, mode, length)
                 if error:
-                    print(f"  {name:28} {mode:6} not played: with the checkout's own manager, {error}", flush=True)
-                    self.silent.append(name)
-                    return False
+                    silent = f"with the checkout's own manager, {error}"
+                    break
                 for way in length.ways:
-                    use, kills = WAYS[way]
                     self._restore(saved)
-                    got, error = self._play(self._ours, tags, mode, length, use, kills, homes)
-                    found = f"it raised {error}" if error else first_difference(expected, got)
-                    if found:
+                    got, error = self._play(self._ours, tags, mode, length, *WAYS[way], homes)
+                    if found := f"it raised {error}" if error else first_difference(expected, got):
                         differences.append(f"{way}, {length.turns} turns: {found}")
                 if differences:
                     self._restore(saved)
-                    again, _ = self._play(self._own, tags, mode, length)
-                    if again != expected:
-                        print(
-                            f"  {name:28} {mode:6} not played: the checkout's own manager differs each time", flush=True
-                        )
-                        self.silent.append(name)
-                        return False
+                    if self._play(self._own, tags, mode, length)[0] != expected:
+                        silent = "the checkout's own manager differs each time"
+                        break
+            told = f"equal; lived in {', '.join(sorted(homes))}"
+            if differences:
+                told = f"DIFFERS: {'; '.join(differences[:3])}"
+            print(f"  {name:28} {mode:6} {f'not played: {silent}' if silent else told}", flush=True)
+            if silent:
+                self.silent.append(name)
+                return False
             self.different += bool(differences)
             self.equal += not differences
-            how = (
-                f"DIFFERS: {'; '.join(differences[:3])}"
-                if differences
-                else f"equal; lived in {', '.join(sorted(homes))}"
-            )
-            print(f"  {name:28} {mode:6} {how}", flush=True)
         return True
 
     def _config(self, tags: list[str], mode: str, length: Length, **es_manager: Any) -> Any:
@@ -340,7 +323,7 @@ class _Proof:
         homes: set[str] | None = None,
     ) -> tuple[list[Any], str]:
         """Everything that a manager shows in two episodes and after, and the error that ended it."""
-        own_keys = {"use_multiprocessing": use, "max_workers": self._workers, "startup_timeout": 200}
+        own_keys = {"use_multiprocessing": use, "max_workers": 2, "startup_timeout": 200}
         given = self._config(tags, mode, length, **({} if use is None else own_keys))
         seen: list[Any] = []
         _seed_generators()

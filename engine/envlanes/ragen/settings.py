@@ -76,6 +76,7 @@ class ManagerSettings:
         return ignore
 
 
+ENGINE_KEYS = {each.name for each in dataclasses.fields(Settings)} - {"use_lanes", "preloaded"}
 S = TypeVar("S", bound=ManagerSettings)
 Resolve = Callable[[str, str, Mapping[str, Any]], tuple[type, Callable[..., Any]]]
 """Returns the class and the configuration's class of an environment type; takes the type, the key of its tag, and the
@@ -106,8 +107,8 @@ def read_groups(part: Mapping[str, Any], where: str) -> list[TagGroups]:
     where = f"{where}.env_configs"
     if not isinstance(names, Mapping):
         raise ConfigError(f"{where} = {in_short(names)}: expected a mapping with the key tags.")
-    tags = _list(names, where, "tags", str) or []
-    counts, firsts = (_list(names, where, name, int) for name in ("n_groups", "first_groups"))
+    tags = read_list(names, where, "tags", str) or []
+    counts, firsts = (read_list(names, where, name, int) for name in ("n_groups", "first_groups"))
     if not tags:
         raise ConfigError(f"{where}.tags = {tags}: expected a list of keys of custom_envs.")
     if counts is None and whole % len(tags) == 0:
@@ -127,6 +128,7 @@ def read_groups(part: Mapping[str, Any], where: str) -> list[TagGroups]:
 def read_settings(
     kind: type[S],
     config: Mapping[str, Any],
+    entry: Callable[[str], Any],
     mode: str,
     resolve: Resolve,
     engine: Callable[[Mapping[str, type]], Settings],
@@ -138,7 +140,8 @@ def read_settings(
 
     Args:
         kind: The class of the settings.
-        config: ``es_manager``, ``custom_envs`` and ``seed``.
+        config: ``es_manager`` and ``seed``.
+        entry: Returns the entry of a tag under ``custom_envs``.
         mode: ``"train"`` or ``"val"``.
         resolve: Finds the classes of a type.
         engine: Returns the engine's settings for the classes of all types.
@@ -157,7 +160,7 @@ def read_settings(
         raise ConfigError(f"{where} = {in_short(part)}: expected a mapping with env_groups, group_size, env_configs.")
     groups, size, entries = read_groups(part, where), _count(part, where, "group_size"), list[EnvEntry]()
     for tag, count, _ in groups:
-        custom = tag_entry(config["custom_envs"], tag)
+        custom = entry(tag)
         env_type, fields = custom.get("env_type"), custom.get("env_config")
         fields = {} if fields is None else fields
         if not isinstance(fields, Mapping):
@@ -195,8 +198,7 @@ def engine_settings(general: Mapping[str, Any], **further: Any) -> Settings:
     Raises:
         ConfigError: A value is invalid.
     """
-    known = {each.name for each in dataclasses.fields(Settings)} - {"use_lanes", "preloaded"}
-    given = {key: value for key, value in general.items() if key in known and value is not None}
+    given = {key: value for key, value in general.items() if key in ENGINE_KEYS and value is not None}
     mode = general.get("use_multiprocessing")
     try:
         return Settings(**{"use_lanes": "auto" if mode is None else mode, "preloaded": ("ragen.",), **given, **further})
@@ -216,7 +218,7 @@ def tag_entry(custom_envs: Mapping[str, Any], tag: str) -> Any:
     return custom_envs[tag]
 
 
-def _list(section: Mapping[str, Any], where: str, key: str, kind: type) -> list[Any] | None:
+def read_list(section: Mapping[str, Any], where: str, key: str, kind: type) -> list[Any] | None:
     """A list of texts or integers; None if there is none."""
     values = section.get(key)
     if values is not None and (isinstance(values, str) or not isinstance(values, Sequence)):

@@ -145,7 +145,10 @@ class EnvStateManager(RolloutManager):
     """A manager of the environments of a :func:`config`."""
 
     def _read_settings(self, config: Any, mode: str) -> ManagerSettings:
-        return read_settings(ManagerSettings, config, mode, resolve, lambda _: engine_settings(config["es_manager"]))
+        entry = config["custom_envs"].__getitem__
+        return read_settings(
+            ManagerSettings, config, entry, mode, resolve, lambda _: engine_settings(config["es_manager"])
+        )
 
     @staticmethod
     def _handle_mm_state(observation: list[Any]) -> Any:

@@ -18,11 +18,3 @@ def test_no_way_to_a_goal_is_longer_than_a_turn(config):
     env = FrozenLakeEnv(FrozenLakeEnvConfig(**config.custom_envs["TinyLake"].env_config))
     ways = [solve(env.reset(config.seed.val + first + number)) for number in range(count)]
     assert all(0 < len(way) <= config.agent_proxy.max_actions_per_turn for way in ways)
-
-
-def test_seeds_of_validation_training_and_demonstrations_differ(config):
-    val = range(config.seed.val, config.seed.val + config.es_manager.val.env_groups)
-    steps = config.trainer.total_training_steps * max(1, config.algorithm.filter_groups.max_num_gen_batches)
-    train = range(config.seed.train, config.seed.train + steps * config.es_manager.train.env_groups)
-    demonstrated = range(config.warm_up.seed, config.warm_up.seed + config.warm_up.groups)
-    assert val.stop <= train.start and train.stop <= demonstrated.start

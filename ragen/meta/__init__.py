@@ -11,8 +11,8 @@ Tasks are sampled once, in the main process, and sent as parameters in ``reset(o
 rollout, the seed of its environment and the noise of its agent depend only on the learner's seed and the rollout's
 index, so that the buffer is the same, bit for bit, for any number of environments and workers, killed or not.
 
-Reading order: ``tasks`` (environments and their tasks), ``varibad`` (k episodes as one), ``manager``, ``learner``;
-``training`` trains an agent. Only ``agents``, ``learner`` and ``training`` import torch.
+Reading order: ``tasks`` (environments and their tasks), ``varibad`` (k episodes as one), ``manager``, ``learner``. Only
+``agents`` and ``learner`` import torch. ``examples/rl2.py`` trains an agent on the rollouts.
 """
 
 from __future__ import annotations

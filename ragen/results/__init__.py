@@ -12,27 +12,22 @@ from envlanes.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.results.collapse import STD_EPS, collapse_metrics
-    from ragen.results.figures import TagResult, evaluate
-    from ragen.results.page import render
+    from ragen.results.figures import evaluate
     from ragen.results.rows import REPLIES, read_rows
 
 __all__ = [
     "REPLIES",
     "STD_EPS",
-    "TagResult",
     "collapse_metrics",
     "evaluate",
     "read_rows",
-    "render",
 ]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
         **dict.fromkeys(("STD_EPS", "collapse_metrics"), "collapse"),
-        **dict.fromkeys(("TagResult", "evaluate"), "figures"),
-        "REPLIES": "rows",
-        "read_rows": "rows",
-        "render": "page",
+        **dict.fromkeys(("REPLIES", "read_rows"), "rows"),
+        "evaluate": "figures",
     },
 )

@@ -32,9 +32,7 @@ from ragen.results.rows import (
     FAULTS,
     JUDGED,
     PAGE,
-    RECORDED,
     ROWS,
-    RUNS,
     TIMES,
     USAGE,
     Row,
@@ -84,8 +82,6 @@ def main(options: argparse.Namespace, prog: str) -> int:
         The exit code: 0, or 2 if there are no trajectories or the report cannot be written.
     """
     path, output = newest_run(Path("outputs")) if options.run is None else rows_of(options.run), options.output
-    if output is not None and output.name in (ROWS, *RECORDED) and output.exists():
-        raise ConfigError(f"--output is '{output}', a file of a run, and it would be overwritten; name another file.")
     page = output or path.with_name(PAGE)
     rows = read_rows(path)
     html = render(path, rows)
@@ -167,23 +163,19 @@ def _about(path: Path, rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, A
     settings: dict[str, Any] = {}
     with suppress(ConfigError):
         settings = read_about(path.with_name(ABOUT))
-    starts: list[dict[str, Any]] = []
-    with suppress(OSError, ValueError, AttributeError):
-        starts = [dict(json.loads(line)) for line in path.with_name(RUNS).read_text("utf-8").splitlines()]
-    last = starts[-1] if starts else {}
+    run = settings.pop("run", {})
     seeds = sorted({row["seed"] for row in rows if row["seed"] is not None})
     backend = settings.get("actor.backend")
     facts = {
         "model": settings.get("actor.model" if backend not in _LOCAL else "actor_rollout_ref.model.path"),
         "backend": backend,
-        "server": last.get("server") or settings.get("actor.base_url"),
+        "server": run.get("server") or settings.get("actor.base_url"),
         "mode": settings.get("mode"),
         "seeds": " to ".join(map(str, dict.fromkeys([*seeds[:1], *seeds[-1:]]))),
-        "began": starts[0].get("began") if starts else None,
-        "resumed": f"{len(starts) - 1}, last {last.get('began')}" if len(starts) > 1 else None,
-        "version": last.get("version"),
+        "began": run.get("began"),
+        "version": run.get("version"),
         "file": path,
-        "command": last.get("command"),
+        "command": run.get("command"),
     }
     return {name: str(value) for name, value in facts.items() if value}, settings
 

@@ -20,9 +20,9 @@ from ragen.validity import is_valid
 
 Row: TypeAlias = Mapping[str, Any]
 
-ROWS, ABOUT, USAGE, RUNS, TIMES = "rollouts.jsonl", "run.json", "usage.json", "runs.jsonl", "times.json"
+ROWS, ABOUT, USAGE, TIMES = "rollouts.jsonl", "run.json", "usage.json", "times.json"
 REPLIES, RESULTS, PAGE = "journal.jsonl", "results.json", "report.html"
-RECORDED = (ABOUT, USAGE, RUNS, TIMES, REPLIES, RESULTS)
+RECORDED = (ABOUT, USAGE, TIMES, REPLIES, RESULTS)
 """Files that a run writes beside its rows; a page can be written again."""
 _NEEDED = {"env_id", "group_id", "tag", "seed", "success"}
 

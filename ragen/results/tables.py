@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import counted
@@ -73,48 +73,13 @@ def _noun(name: str, count: float) -> str:
     return re.sub("ies$", "y", noun).removesuffix("s") if count == 1 else noun
 
 
-def print_summary(
-    console: Console,
-    seconds: Mapping[str, float],
-    total: float,
-    lanes: Sequence[Any] = (),
-) -> None:
-    """Print where the time went, and what the workers did.
-
-    Args:
-        console: The console.
-        seconds: Seconds by activity; the rest of ``total`` is shown as "other".
-        total: Seconds of the rollout.
-        lanes: The manager's ``LaneStats``, one per process that hosts environments.
-    """
-    other = max(0.0, total - sum(seconds.values()))
-    time = plain_table("Time", "part", "seconds", "share")
-    for name, spent in [*seconds.items(), ("other", other), ("total", total)]:
-        time.add_row(name, f"{spent:.2f}", percent(spent / total) if total else "")
-    workers = plain_table("Workers", "worker", *_WORKER)
-    workers.add_column("environment types", overflow="fold")
-    for row in worker_rows(lanes):
-        workers.add_row(*row)
-    for table in (time, workers):
-        if table.row_count:
-            print_table(console, table)
-
-
-_WORKER = ("pid", "envs", "turns", "busy s", "restarts")
-
-
-def worker_rows(lanes: Sequence[Any]) -> list[tuple[str, ...]]:
-    """A row per process that hosts environments."""
-    return [
-        (
-            f"{lane.lane} on {lane.node}" if lane.node else lane.lane,
-            "" if lane.pid is None else str(lane.pid),
-            str(lane.envs),
-            str(lane.turns),
-            f"{lane.busy_s:.2f}",
-            str(lane.restarts),
-            ", ".join(lane.env_types),
-        )
+def summary_lines(seconds: Mapping[str, float], total: float, lanes: Iterable[Any]) -> list[str]:
+    """Where the time of a rollout went, and what each process that hosts environments did; ``lanes`` are its stats."""
+    spent = ", ".join(f"{name} {each:.2f} s" for name, each in seconds.items())
+    return [f"{total:.2f} s, of these {spent}"] + [
+        f"{lane.lane}{f' on {lane.node}' if lane.node else ''} (pid {lane.pid}): "
+        f"{counted(lane.envs, 'environment')} of {', '.join(lane.env_types)}, {counted(lane.turns, 'turn')} in "
+        f"{lane.busy_s:.2f} s, {counted(lane.restarts, 'restart')}"
         for lane in lanes
     ]
 

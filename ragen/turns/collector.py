@@ -24,7 +24,7 @@ from ragen.config.loading import as_config
 from ragen.errors import BackendError, CollectError, InputError
 from ragen.llm_agent.backends.base import Reply
 from ragen.llm_agent.backends.batch import replies_of
-from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
+from ragen.llm_agent.backends.verl import VerlActor, is_worker_group
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.dataproto import (
     Layout,
@@ -251,7 +251,7 @@ class TrajectoryCollector:
         self.played = []
         if is_train and len(gen_batch) < len(envs):
             gen_batch = gen_batch.repeat(self._group_n(envs), interleave=True)
-        actor = VerlBackend(actor_rollout_wg, self.tokenizer) if is_worker_group(actor_rollout_wg) else actor_rollout_wg
+        actor = VerlActor(actor_rollout_wg, self.tokenizer) if is_worker_group(actor_rollout_wg) else actor_rollout_wg
         dynamic = is_train and self.config.algorithm.filter_groups.enable
         found = (self.dynamic_multi_turn_loop if dynamic else self.vanilla_multi_turn_loop)(gen_batch, actor, envs)
         learned = self._signal(found) if is_train else [env_error(each) is None for each in found]

@@ -45,7 +45,7 @@ def test_a_set_of_models_is_evaluated_and_goes_on_where_it_stopped(tmp_path, cap
     assert list(map(str, rows)) == ["org/one", "three", "two:latest"]
     told = capsys.readouterr().err
     assert "run 2 of 3: actor.model='two:latest'" in told and told.count("all of them are finished") == 2
-    last = json.loads(Path("outputs/evaluate/three/runs.jsonl").read_text())
+    last = json.loads(Path("outputs/evaluate/three/run.json").read_text())["run"]
     assert last["command"].endswith("actor.model=three") and "-m" not in last["command"].split()
 
 
@@ -94,13 +94,6 @@ def test_a_part_of_an_evaluation_plays_the_seeds_that_the_whole_plays():
 def test_a_choice_that_cannot_be_made_is_refused(choice, said):
     with pytest.raises(ConfigError, match=said):
         narrow(compose("evaluate_api_llm"), **choice)
-
-
-def test_files_that_are_not_of_a_run_are_not_overwritten(tmp_path, capsys):
-    (tmp_path / "results.json").write_text("mine")
-    assert command.main([*SMALL, f"output_dir={tmp_path}"]) == 2
-    assert "results.json is not of a run (there is no run.json beside it)" in capsys.readouterr().err
-    assert (tmp_path / "results.json").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

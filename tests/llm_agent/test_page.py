@@ -63,13 +63,12 @@ def row(state="S", reply="<think>hm</think><answer>Up</answer>", tag="Maze", env
     } | more
 
 
-def write(folder, rows, about=None, **runs):
+def write(folder, rows, about=None, **run):
     """The files of a run; returns that of its rows."""
     folder.mkdir(exist_ok=True)
     path = folder / "rollouts.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in rows), "utf-8")
-    (folder / "run.json").write_text(json.dumps(about or {}), "utf-8")
-    (folder / "runs.jsonl").write_text(json.dumps(runs) + "\n", "utf-8")
+    (folder / "run.json").write_text(json.dumps({**(about or {}), "run": run}), "utf-8")
     return path
 
 

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ragen.config.loading import as_config, override_key
-from ragen.errors import ConfigError
+from ragen.config.loading import as_config
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.batches.dataproto import Exchange, PromptBatch, object_array, right_padded
 from ragen.llm_agent.prompts.replies import reply_texts
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from ragen.config.schema import Sampling as SamplingKeys
     from ragen.llm_agent.batches.dataproto import AnyBatch
 
-_ROLLOUT = "actor_rollout_ref.rollout"
 _SAMPLING = ("do_sample", "temperature", "top_p", "top_k")
 
 
@@ -137,19 +135,3 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
 def _set(section: SamplingKeys) -> dict[str, Any]:
     """The sampling parameters that a section sets."""
     return {name: value for name in _SAMPLING if (value := getattr(section, name)) is not None}
-
-
-def check_sampling_overrides(config: Any, overrides: Sequence[str]) -> None:
-    """Refuse an override of a sampling parameter that ``val_kwargs`` overrides in turn.
-
-    Raises:
-        ConfigError: It would have no effect.
-    """
-    given = {*map(override_key, overrides)} if as_config(config).mode == "val" else set()
-    for name in _SAMPLING:
-        key, own = f"{_ROLLOUT}.{name}", f"{_ROLLOUT}.val_kwargs.{name}"
-        value, instead = as_config(config).select(key), as_config(config).select(own)
-        if key in given and own not in given and instead not in (None, value):
-            raise ConfigError(
-                f"{key}={value} has no effect with mode=val, which samples with {own}={instead}: set that."
-            )

@@ -47,7 +47,6 @@ class ReplyJournal(Closing):
 
     Attributes:
         replies: Number of replies in it that a run could take.
-        faults: Cause of failed requests, such as ``HTTP 429``, to their number.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any] | None = None) -> None:
@@ -57,7 +56,6 @@ class ReplyJournal(Closing):
             ConfigError: The file is of something else, another process writes to it, or it cannot be written.
         """
         self.replies = 0
-        self.faults: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._known: dict[str, Event] = {}
         self._usage: Counter[str] = Counter(requests=0, retries=0)
@@ -69,9 +67,7 @@ class ReplyJournal(Closing):
     def _take(self, event: Event) -> None:
         gave = event["gave"]
         self._usage.update(gave.get("usage", {}))
-        if "error" in gave:
-            self.faults[gave["error"].partition(":")[0]] += 1
-        elif "reply" in event:
+        if "reply" in event:
             self._known[event["reply"]] = event
             self.replies += 1
 

@@ -156,8 +156,8 @@ def _sokoban(prompt: Prompt, rng: Random, thoughtful: bool) -> Plan | None:
 
     if not thoughtful:
         return None
-    moves = move_names(prompt.actions, SokobanEnvConfig().action_lookup)
-    return _walk(solve(prompt.state, tile_symbols(prompt.symbols, TILE_NAMES), moves), prompt.limit)
+    symbols = tile_symbols(prompt.symbols, TILE_NAMES)
+    return _walk(solve(prompt.state, symbols, SokobanEnvConfig().action_lookup), prompt.limit)
 
 
 def _frozen_lake(prompt: Prompt, rng: Random, thoughtful: bool) -> Plan | None:
@@ -168,8 +168,8 @@ def _frozen_lake(prompt: Prompt, rng: Random, thoughtful: bool) -> Plan | None:
     if not thoughtful:
         return None
     slippery = "slippery" in prompt.instructions
-    moves = move_names(prompt.actions, FrozenLakeEnvConfig().action_lookup)
-    way = solve(prompt.state, tile_symbols(prompt.symbols, SHOWN_TILES), moves, slippery)
+    symbols, moves = tile_symbols(prompt.symbols, SHOWN_TILES), FrozenLakeEnvConfig().action_lookup
+    way = solve(prompt.state, symbols, moves, slippery)
     return _walk(way, min(prompt.limit, _MOVES_ON_SLIPPERY_ICE) if slippery else prompt.limit)
 
 
@@ -194,13 +194,6 @@ def tile_symbols(symbols: Mapping[str, str], tiles: Sequence[str]) -> dict[int, 
     if any(tile not in by_meaning for tile in tiles):
         return None
     return {number: by_meaning[tile] for number, tile in enumerate(tiles)}
-
-
-def move_names(actions: Sequence[str], moves: Mapping[int, str]) -> Mapping[int, str]:
-    """The names of the moves in the prompt: the usual ones, or other ones in the same order."""
-    if len(actions) != len(moves) or {name.lower() for name in actions} == {name.lower() for name in moves.values()}:
-        return moves
-    return dict(zip(moves, actions, strict=True))
 
 
 POLICIES: dict[str, Callable[[Prompt, Random, bool], Plan | None]] = {

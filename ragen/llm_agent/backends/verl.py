@@ -1,4 +1,4 @@
-"""The backend for a verl worker group.
+"""The actor for a verl worker group.
 
 A worker group splits a batch evenly over its workers, so the number of prompts must be a multiple of their number:
 batches are padded with copies of prompts, whose replies are discarded.
@@ -8,13 +8,12 @@ A trainer passes its worker group to ``LLMAgentProxy``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ragen.errors import BackendError
-from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, prompt_ids
+from ragen.llm_agent.backends.base import Reply
 from ragen.llm_agent.backends.batch import outputs_of
-from ragen.llm_agent.batches.dataproto import left_padded, object_array, pad_id
+from ragen.llm_agent.batches.dataproto import pad_id
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -34,15 +33,12 @@ class WorkerGroup(Protocol):
         """Answer a ``DataProto`` of prompts with a ``DataProto`` of replies."""
 
 
-class VerlBackend(Backend):
-    """Answers prompts with a worker group, as requests or as a ``DataProto``.
+class VerlActor:
+    """Answers a ``DataProto`` of prompts, in the model's own tokens, with a worker group.
 
     Attributes:
-        takes_tokens: True: prompts must be in the model's own tokens.
         workers: The worker group.
     """
-
-    takes_tokens: ClassVar[bool] = True
 
     def __init__(self, workers: Any, tokenizer: Any) -> None:
         """Use a worker group.
@@ -55,19 +51,6 @@ class VerlBackend(Backend):
         self.tokenizer = tokenizer
         self._pad = pad_id(tokenizer)
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """See :meth:`Backend.generate`."""
-        if not requests:
-            return []
-        meta_info = {
-            "do_sample": not sampling.greedy,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "response_length": sampling.max_tokens,
-        }
-        return self._ask(self._prompts(requests, meta_info))
-
     def generate_sequences(self, lm_inputs: DataProto) -> DataProto:
         """Answer a batch of prompts, as :class:`~ragen.llm_agent.rollout.actor.BackendActor` does.
 
@@ -79,16 +62,13 @@ class VerlBackend(Backend):
         if lm_inputs.meta_info.get("skip_generation", False):
             self._answered(lm_inputs)
             return lm_inputs
-        return outputs_of(lm_inputs, self._ask(lm_inputs), self._pad)
-
-    def _ask(self, prompts: DataProto) -> list[Reply]:
-        answered = self._answered(prompts)
-        if len(answered) != len(prompts):
+        answered = self._answered(lm_inputs)
+        if len(answered) != len(lm_inputs):
             raise BackendError(
-                f"the worker group answered {len(answered)} of {len(prompts)} prompts; expected one answer each: "
+                f"the worker group answered {len(answered)} of {len(lm_inputs)} prompts; expected one answer each: "
                 "actor_rollout_ref.rollout.n is for a trainer's own rollouts, here groups are made by es_manager."
             )
-        return self._replies(answered)
+        return outputs_of(lm_inputs, self._replies(answered), self._pad)
 
     def _answered(self, prompts: DataProto) -> DataProto:
         """The workers' answer to a batch, without the copies that padded it."""
@@ -117,18 +97,6 @@ class VerlBackend(Backend):
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
         cut_off = self.tokenizer.eos_token_id not in ids[-1:]
         return Reply(text, ids, log_probs, cut_off=cut_off, usage={"requests": 1, "completion_tokens": len(ids)})
-
-    def _prompts(self, requests: Sequence[Request], meta_info: dict[str, Any]) -> DataProto:
-        from tensordict import TensorDict
-        from verl import DataProto
-
-        tensors = left_padded([prompt_ids(request) for request in requests], self._pad)
-        images = [{"images": list(request.images)} if request.images else {} for request in requests]
-        objects = {"multi_modal_data": object_array(images)} if any(images) else {}
-        return DataProto(TensorDict(tensors, batch_size=[len(requests)]), objects, meta_info)
-
-    def close(self) -> None:
-        """See :meth:`Backend.close`; the workers belong to their creator."""
 
 
 def is_worker_group(actor: Any) -> bool:

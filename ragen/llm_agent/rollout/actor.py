@@ -32,7 +32,7 @@ from ragen.llm_agent.backends.base import (
 )
 from ragen.llm_agent.backends.batch import outputs_of, read_sampling, requests_of
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
-from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
+from ragen.llm_agent.backends.verl import VerlActor, is_worker_group
 
 if TYPE_CHECKING:
     from ragen.llm_agent.batches.dataproto import AnyBatch
@@ -110,7 +110,7 @@ def actor_of(given: Any, config: Any, tokenizer: Any) -> Actor:
     if isinstance(given, Actor):
         return given
     if is_worker_group(given):
-        return Actor(VerlBackend(given, tokenizer))
+        return Actor(VerlActor(given, tokenizer))
     if isinstance(given, GeneratesSequences):
         return Actor(given)
     if isinstance(given, Backend):

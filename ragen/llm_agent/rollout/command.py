@@ -36,17 +36,21 @@ from ragen.errors import (
     shown_path,
 )
 from ragen.files import json_text, write_whole
-from ragen.llm_agent.backends.batch import check_sampling_overrides, read_sampling
+from ragen.llm_agent.backends.batch import read_sampling
 from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
-    Limits,
     Stop,
     command_that_goes_on,
+    read_limits,
     sigterm_as_ctrl_c,
     wait_for_replies,
+    watch,
+)
+from ragen.llm_agent.rollout.stopping import (
+    raised as raise_limit,
 )
 from ragen.output import new_console, printable
 from ragen.results.rows import JUDGED, PAGE, RESULTS, TIMES, outcome, read_rows, unfinished
@@ -55,6 +59,7 @@ from ragen.validity import is_valid
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ragen.config.schema import Limits
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
     from ragen.results.figures import TagResult
 
@@ -72,7 +77,6 @@ _CODES = {
     StorageError: FAILED,
 }
 """Exit codes of what ends a rollout early, special cases first; a signal has its own."""
-_NAMED = 8  # tags
 MOST_IMAGES = 12_000_000  # characters of data URIs in a page; further images are omitted
 
 
@@ -123,7 +127,7 @@ def run(config: Any) -> int:
     path = Path(config.output_dir).absolute() / "rollouts.jsonl"  # an environment may change the working directory
     read_sampling(config, mode == "val")
     ContextSettings.read(config)
-    limits = Limits.read(config)
+    limits = read_limits(config)
     backend_class(config.actor.backend)
     check_extras(read_config(config, mode))  # read again below: cheap checks come before slow imports
     file = RolloutFile(path, about_run(config, mode), config.resume)
@@ -149,22 +153,15 @@ def run(config: Any) -> int:
         backend.close()
 
 
-def composed(name: str, overrides: Sequence[str] = (), directory: str | None = None) -> Any:
-    """See :func:`~ragen.config.loading.compose`; overrides that would have no effect are refused."""
-    config = compose(name, overrides, directory)
-    check_sampling_overrides(config, overrides)
-    return config
-
-
 def resumable(name: str, overrides: Sequence[str] = (), directory: str | None = None) -> Any:
-    """See :func:`composed`; a run can only be resumed in the folder that it wrote to.
+    """See :func:`~ragen.config.loading.compose`; a run can only be resumed in the folder that it wrote to.
 
     Raises:
         ConfigError: ``resume`` is true, and ``output_dir`` is a new folder for each run.
     """
     from omegaconf import OmegaConf
 
-    config = composed(name, overrides, directory)
+    config = compose(name, overrides, directory)
     written: Any = OmegaConf.to_container(config, resolve=False)
     if written.get("resume") is True and written.get("output_dir") == DATED:
         raise ConfigError("resume=true needs the folder of the run that is to go on: output_dir=FOLDER.")
@@ -182,9 +179,7 @@ reply, or environments failed in more than 5 % of the episodes, 4 if a limit end
 
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
     """Play the missing episodes; returns the seconds taken. Replies under way are kept however it ends."""
-    file.begin()
-    if len(file.kept) < len(proxy.prepare(val=mode == "val")[0].envs):
-        file.add_run(describe_run(proxy.config))
+    file.begin(describe_run(proxy.config))
     if isinstance(proxy.actor, BackendActor):
         proxy.actor.journal = file.open_journal()
     _report_plan(proxy, mode, file)
@@ -202,12 +197,11 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     es_manager, _ = proxy.prepare(val=mode == "val")
     count, kept = len(es_manager.envs), len(file.kept)
     tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
-    named = ", ".join([*tags][:_NAMED]) + (", .." if len(tags) > _NAMED else "")
     who = proxy.actor.title or proxy.config.actor.backend
     answered = f", answered by {who}" if kept < count else ""
     lines = [
-        f"{counted(count, 'trajectory', 'trajectories')} of {named}, up to {counted(proxy.max_turn, 'turn', 'turns')} "
-        f"each{answered}; rows go to {shown_path(file.path)}"
+        f"{counted(count, 'trajectory', 'trajectories')} of {', '.join(tags)}, up to "
+        f"{counted(proxy.max_turn, 'turn', 'turns')} each{answered}; rows go to {shown_path(file.path)}"
     ]
     if file.set_aside is not None:
         lines.append(f"the files of the previous run are now in {shown_path(file.set_aside)}")
@@ -231,7 +225,7 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
         raised, further = dict.fromkeys(why.keys, "null"), ", without it"
     elif isinstance(why, LimitReachedError):  # replies that were pending count too
         used = usage_of(proxy)
-        if raised := Limits.read(proxy.config).raised(why.key, used):
+        if raised := raise_limit(proxy.config.limit, why.key, used):
             further = ", with as much again"
         reason += f": {told} so far" if (told := ", ".join(spent(used).values())) else ""
     finished = counted(file.written, "finished trajectory", "finished trajectories")
@@ -244,7 +238,7 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
 def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) -> int:
     """Sort the file, and print the results; returns the exit code."""
     from ragen.results.figures import evaluate, write_results
-    from ragen.results.tables import print_results, print_summary
+    from ragen.results.tables import print_results, summary_lines
 
     es_manager, _ = proxy.prepare(val=mode == "val")
     group_size = proxy.config.select(f"es_manager.{mode}.group_size")
@@ -257,14 +251,12 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
         file.write_beside(TIMES, json_text(times) + "\n")
     console = new_console(is_plain=True)
     print_results(console, results, usage)
-    if file.journal is not None and file.journal.faults:
-        causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
-        console.print(printable(f"failed requests: {causes}"), soft_wrap=True)
     _report_failures(console, proxy, records)
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)
     if proxy.rollout_states and proxy.config.verbose:
-        print_summary(console, proxy.seconds, total, es_manager.lane_stats())
+        for line in summary_lines(proxy.seconds, total, es_manager.lane_stats()):
+            console.print(line, soft_wrap=True)
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {shown_path(file.path)}", soft_wrap=True)
     return _exit_code(results)
 
@@ -310,7 +302,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     if len(file.kept) == len(es_manager.envs):
         return
 
-    check = limits.watch(lambda: usage_of(proxy))
+    check = watch(limits, lambda: usage_of(proxy))
     known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
     earlier = len(file.kept), len(known), sum(map(bool, known))
     progress = Progress(proxy.actor.activity, lambda: usage_of(proxy), len(es_manager.envs), earlier)

@@ -36,7 +36,6 @@ from ragen.results.rows import (
     PAGE,
     RECORDED,
     REPLIES,
-    RUNS,
     USAGE,
     outcome,
     read_about,
@@ -103,17 +102,7 @@ class RolloutFile(Closing):
         self.set_aside: Path | None = None
         self.kept: dict[int, dict[str, Any]] = {}
         self.written = 0
-        self._check_own()
         self._read_kept()
-
-    def _check_own(self) -> None:
-        """See that nothing else's files are overwritten: a run's have ``run.json`` or its rows beside them."""
-        foreign = [name for name in _WITH_IT if self.path.with_name(name).exists()]
-        if foreign and ABOUT not in foreign and not self.path.exists():
-            raise ConfigError(
-                f"{shown_path(self.path.with_name(foreign[0]))} is not of a run (there is no {ABOUT} beside it), and "
-                "would be overwritten; use another 'output_dir', or move it."
-            )
 
     def _read_kept(self) -> None:
         """Read the folder's files; repeated in ``begin``, when no other run can write to it."""
@@ -131,7 +120,7 @@ class RolloutFile(Closing):
 
     def _check_about(self) -> None:
         try:
-            before = read_about(self.path.with_name(ABOUT))
+            before = {name: value for name, value in read_about(self.path.with_name(ABOUT)).items() if name != "run"}
         except ConfigError as error:
             raise ConfigError(
                 f"'resume' is true, and {error} Use another 'output_dir', or resume=false to start over."
@@ -145,8 +134,11 @@ class RolloutFile(Closing):
                 f"and is {new} now; use another 'output_dir', or resume=false to start over."
             )
 
-    def begin(self) -> None:
+    def begin(self, run: Mapping[str, Any] | None = None) -> None:
         """Make the folder and the files; they are this run's until ``close``.
+
+        Args:
+            run: A description of this run, see :func:`describe_run`.
 
         Raises:
             ConfigError: They cannot be made, or another run is writing them.
@@ -157,7 +149,7 @@ class RolloutFile(Closing):
             if not self._resumes:
                 self.set_aside = put_aside(self.path)
             self._read_kept()
-            about = json_text(self._about, indent=1) + "\n"
+            about = json_text({**self._about, **({"run": run} if run else {})}, indent=1) + "\n"
             write_whole(self.path.with_name(ABOUT), about, durable=True)
             write_jsonl(self.kept.values(), self.path)
             self._file = self.path.open("a", encoding="utf-8")
@@ -165,11 +157,6 @@ class RolloutFile(Closing):
             folder = self.path.parent
             why = why_no_folder(folder, error)
             raise ConfigError(f"configuration key 'output_dir' is {shown_path(folder)!r}: {why}.") from error
-
-    def add_run(self, run: Mapping[str, Any]) -> None:
-        """Write the description of a run that plays something; see :func:`describe_run`."""
-        with self._storing(), self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
-            runs.write(json_text(run) + "\n")
 
     def open_journal(self) -> ReplyJournal:
         """Open the journal of replies, after ``begin``; it continues with the usage.

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from ragen.commands import STOPPED
 from ragen.config.command_line import called_as
 from ragen.config.loading import as_config, override_key
+from ragen.config.schema import Config, Limits
 from ragen.errors import ConfigError, LimitReachedError, LimitUnmeasuredError, counted
 from ragen.llm_agent.backends.base import StreamingBackend, tokens_of
 from ragen.llm_agent.rollout.actor import Actor
@@ -104,88 +104,66 @@ def command_that_goes_on(config: Any, changed: Mapping[str, str] | None = None) 
     return f"{called[0]} {shown_words([*called[1:], *further])}"
 
 
-NAMES = ("cost", "tokens", "minutes")
+# Limits
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits on a run; None is no limit.
+def read_limits(config: Config) -> Limits:
+    """The section ``limit``.
 
-    Attributes:
-        cost: Dollars.
-        tokens: Tokens of prompts and replies.
-        minutes: Minutes.
+    Raises:
+        ConfigError: Costs are limited and no price is known.
     """
+    if config.limit.cost is not None and not any(price for _, price in config.actor.openai.price):
+        raise ConfigError(
+            "limit.cost needs prices: expected actor.openai.price.prompt and actor.openai.price.completion, in dollars "
+            "per million tokens."
+        )
+    return config.limit
 
-    cost: float | None = None
-    tokens: float | None = None
-    minutes: float | None = None
 
-    @classmethod
-    def read(cls, config: Any) -> Self:
-        """Read ``limit``.
+def _used(usage: Mapping[str, float], seconds: float = 0.0) -> dict[str, float]:
+    """The amount that each limit bounds."""
+    return {"cost": usage.get("cost", 0), "tokens": tokens_of(usage), "minutes": seconds / 60}
 
-        Raises:
-            ConfigError: A value is not above 0, or costs are limited and no price is known.
-        """
-        whole = as_config(config)
-        if whole.limit.cost is not None and not any(price for _, price in whole.actor.openai.price):
-            raise ConfigError(
-                "limit.cost needs prices: expected actor.openai.price.prompt and actor.openai.price.completion, in "
-                "dollars per million tokens."
+
+def raised(limits: Limits, key: str, usage: Mapping[str, float]) -> dict[str, str]:
+    """The key of a limit and its value that allows as much again; empty for ``minutes``, which each run has anew.
+
+    Args:
+        limits: The limits.
+        key: The key of one, such as ``limit.tokens``.
+        usage: Usage of all runs.
+    """
+    name = key.removeprefix("limit.")
+    return {} if name == "minutes" else {key: f"{getattr(limits, name) + _used(usage)[name]:.12g}"}
+
+
+def watch(limits: Limits, used: Callable[[], Mapping[str, float]]) -> Callable[[], None]:
+    """A check that raises as soon as a limit is reached, counted from now.
+
+    Args:
+        limits: The limits; None is no limit.
+        used: Returns the usage of all runs.
+
+    Returns:
+        A function that raises :class:`~ragen.errors.LimitReachedError`, or
+        :class:`~ragen.errors.LimitUnmeasuredError` if a reply has no token counts and these are limited.
+    """
+    start, limited = time.monotonic(), {name: limit for name, limit in limits if limit is not None}
+    spending = [f"limit.{name}" for name in limited if name != "minutes"]
+
+    def check() -> None:
+        if not limited:
+            return
+        usage = used()
+        if spending and usage.get("uncounted_replies"):
+            raise LimitUnmeasuredError(
+                f"{' and '.join(spending)} cannot be kept: the server sent a reply without token counts ('usage')",
+                *spending,
             )
-        return cls(**dict(whole.limit))
+        amounts = _used(usage, time.monotonic() - start)
+        for name, limit in limited.items():
+            if amounts[name] >= limit:
+                raise LimitReachedError(f"limit.{name}={limit:g} is reached", f"limit.{name}")
 
-    def reached(self, usage: Mapping[str, float], seconds: float) -> str | None:
-        """The name of a limit that is reached; None if none is.
-
-        Args:
-            usage: Usage of all runs.
-            seconds: Duration of this run.
-        """
-        if self.cost is not None and usage.get("cost", 0) >= self.cost:
-            return "cost"
-        if self.tokens is not None and tokens_of(usage) >= self.tokens:
-            return "tokens"
-        if self.minutes is not None and seconds >= 60 * self.minutes:
-            return "minutes"
-        return None
-
-    def raised(self, name: str, usage: Mapping[str, float]) -> dict[str, str]:
-        """The key of a limit and its value that allows as much again; empty for ``minutes``, which each run has anew.
-
-        Args:
-            name: The key of the limit, such as ``limit.tokens``.
-            usage: Usage of all runs.
-        """
-        if name == "limit.minutes":
-            return {}
-        limit, used = (self.cost, usage["cost"]) if name == "limit.cost" else (self.tokens, tokens_of(usage))
-        assert limit is not None
-        return {name: f"{limit + used:.12g}"}
-
-    def watch(self, used: Callable[[], Mapping[str, float]]) -> Callable[[], None]:
-        """A check that raises as soon as a limit is reached, counted from now.
-
-        Args:
-            used: Tells what all runs have used.
-
-        Returns:
-            A function that raises :class:`~ragen.errors.LimitReachedError`, or
-            :class:`~ragen.errors.LimitUnmeasuredError` if a reply has no token counts and these are limited.
-        """
-        start = time.monotonic()
-        has_any = any(value is not None for value in vars(self).values())
-
-        def check() -> None:
-            usage = used() if has_any else {}
-            spending = [f"limit.{name}" for name in NAMES[:2] if getattr(self, name) is not None]
-            if spending and usage.get("uncounted_replies"):
-                raise LimitUnmeasuredError(
-                    f"{' and '.join(spending)} cannot be kept: the server sent a reply without token counts ('usage')",
-                    *spending,
-                )
-            if has_any and (reached := self.reached(usage, time.monotonic() - start)):
-                raise LimitReachedError(f"limit.{reached}={getattr(self, reached):g} is reached", f"limit.{reached}")
-
-        return check
+    return check

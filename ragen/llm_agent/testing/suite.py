@@ -47,7 +47,6 @@ SHIPPED = "base"
 MIXED = ("SimpleSokoban", "FrozenLake", "VisualSimpleSokoban", "Bandit", "Countdown", "MetamathQA", "WebShop")
 
 CustomEnvs = Mapping[str, Mapping[str, Any]]
-Finding = Callable[[EnvStateManager], str]
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Check:
     custom_envs: CustomEnvs
     settings: Mapping[str, Any] = field(default_factory=dict)
     disturb: BeforeTurn | None = None
-    finding: Finding = lambda manager: _played_in_main(manager)
+    finding: Callable[[EnvStateManager], str] = lambda manager: _played_in_main(manager)
     seeds: tuple[int | None, ...] | None = None
 
     def __str__(self) -> str:
@@ -203,15 +202,6 @@ def _played_in_main(manager: EnvStateManager) -> str:
     return "" if any(lane.turns for lane in lanes) else "no worker played a turn"
 
 
-def _only_in_main(env_type: str) -> Finding:
-    def finding(manager: EnvStateManager) -> str:
-        main, *lanes = (lane.env_types for lane in manager.lane_stats())
-        is_right = main == (env_type,) and lanes and not any(env_type in types for types in lanes)
-        return "" if is_right else f"the main process hosts {main}, and workers host {lanes}"
-
-    return finding
-
-
 def _no_restart(manager: EnvStateManager) -> str:
     return "" if any(lane.restarts for lane in manager.lane_stats()) else "no worker was replaced"
 
@@ -222,18 +212,13 @@ def _no_restart(manager: EnvStateManager) -> str:
 def checks_of_disturbances(envs: CustomEnvs) -> list[Check]:
     """A check for each disturbance, with all of these tags in one manager."""
     types = {entry["env_type"]: resolve_env(entry["env_type"])[0] for entry in envs.values()}
-    last = [*types][-1]
     checks = [
         Check("auto", envs, {"use_multiprocessing": "auto"}, finding=_nothing),
         Check("fresh interpreters (spawn)", envs, {"start_method": "spawn"}),
         Check("given seeds, the same twice", envs, seeds=(7, 7, 2**32 - 100, None)),
     ]
     if len(types) > 1:
-        sequential = {"sequential_env_types": [last]}
-        checks += [
-            Check("all of them in one manager", envs),
-            Check(f"sequential_env_types: [{last}]", envs, sequential, finding=_only_in_main(last)),
-        ]
+        checks.append(Check("all of them in one manager", envs))
     if all(getattr(env_class, "replayable", True) for env_class in types.values()):
         checks += [
             Check("switched in mid-episode", envs, disturb=switch, finding=_nothing),

@@ -28,7 +28,7 @@ def test_a_reply_is_found_again_as_it_was(path):
     with ReplyJournal(path) as journal:
         assert journal.find("k") == (REPLY, 4) and journal.replies == 1
         assert [journal.find(key) for key in "lom"] == [None] * 3
-        assert journal.usage == WHOLE and journal.faults == {"HTTP 500": 1}
+        assert journal.usage == WHOLE
 
 
 def test_usage_is_kept_when_the_replies_were_taken_up(path):

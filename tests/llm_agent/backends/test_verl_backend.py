@@ -1,11 +1,12 @@
-"""The verl backend against a stand-in worker group that insists on batches that its workers can share."""
+"""The actor of verl's workers against a stand-in worker group that insists on batches that its workers can share."""
 
 import pytest
 
 from ragen.config.loading import load_config
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends import Request, Sampling
-from ragen.llm_agent.backends.verl import VerlBackend
+from ragen.llm_agent.backends.batch import replies_of
+from ragen.llm_agent.backends.verl import VerlActor
+from ragen.llm_agent.batches.dataproto import left_padded, object_array
 from ragen.llm_agent.tokenizer import LightTokenizer
 from support.later import shipped, torch
 from support.rollouts import batch_of, no_prompts
@@ -40,49 +41,30 @@ class Workers:
         return batch_of(tensors, meta_info={"timing": 1})
 
 
-def requests(*lengths):
-    return [Request(place, 0, "T", [], [9] * length) for place, length in enumerate(lengths)]
+def answered(workers, *lengths):
+    """The replies of workers to prompts of these lengths."""
+    tensors = left_padded([[9] * length for length in lengths], PAD)
+    columns = {"env_ids": object_array(range(len(lengths))), "messages_list": object_array([[] for _ in lengths])}
+    prompts = batch_of(tensors, {"temperature": 0.3}, **columns)
+    return replies_of(VerlActor(workers, shipped()).generate_sequences(prompts), shipped())
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 9])
 def test_a_batch_is_padded_to_the_workers_and_answered_in_order(count):
     workers = Workers(world_size=4)
     lengths = [3 + place for place in range(count)]
-    replies = VerlBackend(workers, shipped()).generate(requests(*lengths), Sampling())
-    assert [reply.text for reply in replies] == [f"<answer>{length}</answer>" for length in lengths]
+    assert [reply.text for reply in answered(workers, *lengths)] == [f"<answer>{length}</answer>" for length in lengths]
     assert len(workers.batches[0]) == -(-count // 4) * 4
+    told = {"eos_token_id": END, "pad_token_id": PAD, "recompute_log_prob": False, "temperature": 0.3}
+    assert workers.batches[0].meta_info == told
 
 
 def test_replies_have_their_own_tokens_and_probabilities_without_padding():
-    (reply,) = VerlBackend(Workers(), shipped()).generate(requests(5), Sampling())
+    (reply,) = answered(Workers(), 5)
     assert reply.token_ids[-1] == END and PAD not in reply.token_ids and not reply.cut_off
-    assert reply.log_probs == [-float(step) for step in range(len(reply.token_ids))]
-    (reply,) = VerlBackend(Workers(log_probs=False), shipped()).generate(requests(5), Sampling())
+    assert list(reply.log_probs) == [-float(step) for step in range(len(reply.token_ids))]
+    (reply,) = answered(Workers(log_probs=False), 5)
     assert reply.log_probs is None
-
-
-def test_prompts_are_padded_on_the_left_with_positions_that_start_at_their_first_token():
-    workers = Workers(world_size=2)
-    VerlBackend(workers, shipped()).generate(requests(2, 4), Sampling())
-    batch = workers.batches[0].batch
-    assert batch["input_ids"].tolist() == [[PAD, PAD, 9, 9], [9, 9, 9, 9]]
-    assert batch["position_ids"].tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
-
-
-def test_workers_are_told_how_to_sample_and_which_tokens_end_and_pad():
-    workers = Workers()
-    sampling = Sampling(temperature=0.3, top_p=0.9, top_k=5, max_tokens=11)
-    VerlBackend(workers, shipped()).generate(requests(2), sampling)
-    assert workers.batches[0].meta_info == {
-        "eos_token_id": END,
-        "pad_token_id": PAD,
-        "recompute_log_prob": False,
-        "do_sample": True,
-        "temperature": 0.3,
-        "top_p": 0.9,
-        "top_k": 5,
-        "response_length": 11,
-    }
 
 
 def test_a_trainers_worker_group_is_padded_too_and_gets_the_trainers_meta_info():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -146,30 +145,3 @@ def test_numbers_become_arrays():
     assert shapes == [(), (), (2,), (2, 3), ()]
     with pytest.raises(InputError):
         to_numpy({"a": 1})
-
-
-def played(env_type: str, settings: dict[str, Any], kill: Any = None) -> list[Any]:
-    """All that two episodes of random actions give; workers are killed between some steps."""
-    seen: list[Any] = []
-    rng = Random(1)
-    with container(env_type, 3, 2, settings=settings) as envs:
-        for _ in range(2):
-            seen.append(envs.reset())
-            for turn in range(4):
-                if kill is not None and turn in (1, 2):
-                    assert kill(envs) > 0
-                actions = [rng.choice([*choices, None]) for choices in envs.get_available_actions()]
-                seen.append(envs.step(actions))
-    return seen
-
-
-@pytest.mark.parametrize(
-    ("env_type", "backend", "killed"),
-    [
-        *(("sokoban", backend, killed) for backend in ("process", "executor") for killed in (False, True)),
-        *((env_type, "process", False) for env_type in ("bandit", "webshop")),
-    ],
-)
-def test_any_number_of_workers_killed_or_not_gives_what_none_gives(env_type, backend, killed, kill_lanes):
-    settings = {"use_lanes": True, "max_workers": 2, "backend": backend, "max_restarts": 20}
-    assert played(env_type, settings, kill_lanes if killed else None) == played(env_type, AT_HOME)

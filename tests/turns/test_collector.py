@@ -129,13 +129,6 @@ def test_an_environment_that_fails_counts_as_no_failure_of_the_model(is_train, s
     assert set(batch.non_tensor_batch["success_rate"]) == {1.0}
 
 
-@pytest.mark.parametrize(("failed", "kept"), [("0000", [0, 1]), ("0100", []), ("0011", [0, 1]), ("1111", [])])
-def test_a_failed_trajectory_has_no_vote_in_its_groups_filter(failed, kept):
-    rewards = [np.nan if flag == "1" else reward for flag, reward in zip(failed, (1, 2, 0, 0), strict=True)]
-    found = collecting.filter_group_data(*some_rewards(*rewards), group_n=2)
-    assert [each[0]["row"] for each in found[0]] == kept
-
-
 @pytest.mark.parametrize("truncation", ["left", "right", "middle"])
 def test_prompts_that_are_too_long_lose_what_is_asked_for(truncation):
     short = config(data={"max_prompt_length": 60, "truncation": truncation})
@@ -153,21 +146,29 @@ def test_prompts_that_are_too_long_lose_what_is_asked_for(truncation):
 # Groups
 
 
-def some_rewards(*rewards: float) -> tuple[Any, ...]:
-    count = len(rewards)
-    sums, names = np.array(rewards, np.float32), np.array([f"t{row}" for row in range(count)], object)
-    rows = [[{"row": row}] for row in range(count)]
-    return rows, sums, np.ones(count), {"success_rate": np.arange(count)}, names, np.zeros(count)
+NAN = float("nan")  # of a trajectory that failed, which has no vote
 
 
-def test_groups_whose_rewards_are_all_equal_are_left_out():
-    kept = collecting.filter_group_data(*some_rewards(1, 1, 0, 2, 3, 3 + 1e-9), config=config())
-    assert [rows[0]["row"] for rows in kept[0]] == [2, 3]
-    assert kept[3]["success_rate"].tolist() == [2, 3] and list(kept[4]) == ["t2", "t3"]
-    assert len(collecting.filter_group_data(*some_rewards(1, 1, 0, 2), last_try=True)[0]) == 4
-    for rewards, more in ((some_rewards(1, 1, 1), {"group_n": 2}), (some_rewards(1, 1), {})):
+@pytest.mark.parametrize(
+    ("rewards", "more", "kept"),
+    [
+        ([1, 1, 0, 2, 3, 3 + 1e-9], {"config": config()}, [2, 3]),
+        ([1, NAN, 0, 0, 1, 2, NAN, NAN], {"group_n": 2}, [4, 5]),
+        ([1, 1, 0, 2], {"last_try": True}, [0, 1, 2, 3]),
+        ([1, 1, 1], {"group_n": 2}, None),
+        ([1, 1], {}, None),
+    ],
+)
+def test_groups_whose_rewards_are_all_equal_are_left_out(rewards, more, kept):
+    numbers = np.arange(len(rewards))
+    given = list(numbers), np.array(rewards, np.float32), numbers, {"success_rate": numbers}, numbers, numbers
+    if kept is None:
         with pytest.raises(InputError):
-            collecting.filter_group_data(*rewards, **more)
+            collecting.filter_group_data(*given, **more)
+    else:
+        rows, _, *others = collecting.filter_group_data(*given, **more)
+        assert rows == kept == others[1].pop("success_rate").tolist()
+        assert [each.tolist() for each in (others[0], *others[2:])] == [kept] * 3
 
 
 def dynamic(tries: int, on_exhausted: str = "keep") -> Any:

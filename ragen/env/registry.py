@@ -8,6 +8,7 @@ directly as ``env_type``, and entry points in the group ``ragen.envs``. Older co
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections import UserDict
 from pathlib import Path
@@ -36,30 +37,16 @@ class LazyClasses(UserDict[str, Any]):
         return entry
 
 
-_BUILTIN = {
-    "alfworld": "AlfWorld",
-    "bandit": "Bandit",
-    "code": "Code",
-    "countdown": "Countdown",
-    "deepcoder": "DeepCoder",
-    "frozen_lake": "FrozenLake",
-    "game_2048": "Game2048",
-    "metamathqa": "MetaMathQA",
-    "miniwob": "MiniWob",
-    "openenv": "OpenEnv",
-    "rubikscube": "RubiksCube",
-    "search": "Search",
-    "sokoban": "Sokoban",
-    "sudoku": "Sudoku",
-    "terminal": "Terminal",
-    "textworld": "TextWorld",
-    "webshop": "WebShop",
-}
-
-REGISTERED_ENVS = LazyClasses({name: f"ragen.env.{name}.env:{stem}Env" for name, stem in _BUILTIN.items()})
-REGISTERED_ENV_CONFIGS = LazyClasses(
-    {name: f"ragen.env.{name}.config:{stem}EnvConfig" for name, stem in _BUILTIN.items()}
+_BUILTIN = re.findall(
+    r"(\w+):(\w+)",
+    "alfworld:AlfWorld bandit:Bandit code:Code countdown:Countdown deepcoder:DeepCoder frozen_lake:FrozenLake "
+    "game_2048:Game2048 metamathqa:MetaMathQA miniwob:MiniWob openenv:OpenEnv rubikscube:RubiksCube search:Search "
+    "sokoban:Sokoban sudoku:Sudoku terminal:Terminal textworld:TextWorld webshop:WebShop",
 )
+"""The types, and the beginning of their classes' names."""
+
+REGISTERED_ENVS = LazyClasses({name: f"ragen.env.{name}.env:{stem}Env" for name, stem in _BUILTIN})
+REGISTERED_ENV_CONFIGS = LazyClasses({name: f"ragen.env.{name}.config:{stem}EnvConfig" for name, stem in _BUILTIN})
 
 
 def register_env(name: str, env: ClassOrPath, config: ClassOrPath | None = None) -> None:

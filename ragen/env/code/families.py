@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from inspect import cleandoc
 from random import Random
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 Draw = Callable[[Random, int], Any]
 """Draws one argument; the number grows from 1 over a problem's tests."""
@@ -21,8 +20,7 @@ WORDS = re.findall(
 )
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """Problems that differ in their parameters.
 
     Attributes:

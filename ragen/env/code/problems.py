@@ -8,7 +8,6 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,8 +23,7 @@ LONGEST = 1 << 20  # maximum bytes of output to compare
 NEAR = 1e-6  # tolerance for floats, relative and absolute
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One test of a problem.
 
     Attributes:
@@ -39,8 +37,7 @@ class Case:
     stdin: str = ""
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """A problem.
 
     Attributes:

@@ -6,11 +6,10 @@ from it, even if it cannot slip or move.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,8 +112,7 @@ class FrozenLakeEnv(GridEnv):
 # tiles are bytes, row by row; a *cell* is an index into them.
 
 
-@dataclass(frozen=True, slots=True)
-class Lake:
+class Lake(NamedTuple):
     """A lake; immutable and shared by environments.
 
     Attributes:

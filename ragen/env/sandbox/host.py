@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -36,8 +35,7 @@ _FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 Reason = Literal["", "time", "memory", "processes", "output", "files", "waits", "broken"]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """The limits of a run.
 
     Attributes:
@@ -327,7 +325,7 @@ class Sandbox:
                     self._hand_over(theirs)
                 ours.settimeout(1.5 * limits.wall_seconds)  # the keeper stops a run before
                 try:
-                    inside.send_frame(ours, {**asdict(limits), **job}, body)
+                    inside.send_frame(ours, {**limits._asdict(), **job}, body)
                     header, sent = inside.receive_frame(ours)
                 except (EOFError, OSError):  # the program counts as the cause: a run must not escape its verdict
                     self.close()

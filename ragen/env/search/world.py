@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -59,8 +58,7 @@ class Question(NamedTuple):
     answers: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Relation:
+class Relation(NamedTuple):
     """A relation between an entity and another entity or a value.
 
     Attributes:
@@ -130,8 +128,7 @@ _MIDDLE = "a e i o u ai ea io ou"
 _LAST = "l m n r s t nd rk st x"
 
 
-@dataclass(frozen=True)
-class World:
+class World(NamedTuple):
     """A generated world.
 
     Attributes:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from random import Random
@@ -208,8 +207,7 @@ class Arrangement(NamedTuple):
     explored: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """The best start found.
 
     Attributes:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragen.env.terminal.layers import Entry
 
@@ -26,8 +25,7 @@ NAMES = re.findall(r"\w+", "ada ben cleo dan eva finn gus hana ivo joy kai lea m
 CITIES = re.findall(r"\w+", "Cairo Lima Oslo Quito Rome Turin")
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """A task.
 
     Attributes:

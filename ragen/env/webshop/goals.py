@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
 from itertools import islice, product
+from typing import NamedTuple
 
 from ragen.env.webshop.records import Record
 
@@ -21,8 +21,7 @@ _LIMITS = tuple(10.0 * step for step in range(1, 100))  # dollars
 _LIMITS_IN_REACH = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(NamedTuple):
     """A product to buy.
 
     Attributes:

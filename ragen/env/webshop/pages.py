@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ragen.env.webshop.records import Record
@@ -35,8 +34,7 @@ class Target(NamedTuple):
     what: int | str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """A page of the shop.
 
     Attributes:
@@ -47,7 +45,7 @@ class Page:
     """
 
     text: str
-    targets: dict[str, Target] = field(default_factory=dict)
+    targets: dict[str, Target]
     has_search: bool = False
     is_end: bool = False
 
@@ -59,7 +57,7 @@ class Page:
 
 def search_page(instruction: str) -> Page:
     """The first page."""
-    return Page(_joined(["WebShop", "Instruction:", instruction, "Search"]), has_search=True)
+    return Page(_joined(["WebShop", "Instruction:", instruction, "Search"]), {}, has_search=True)
 
 
 def results_page(instruction: str, products: dict[int, Record], number: int, total: int) -> Page:
@@ -120,7 +118,7 @@ def part_page(instruction: str, product: Record, part: str) -> Page:
 def done_page(asin: str, options: dict[str, str], score: float) -> Page:
     """The page after a purchase; it has no actions."""
     chosen = json.dumps(options, sort_keys=True).translate(_HTML_UNSAFE)
-    return Page(_DONE.format(asin=asin, chosen=chosen, score=score))
+    return Page(_DONE.format(asin=asin, chosen=chosen, score=score), {})
 
 
 def _head(instruction: str) -> list[str]:

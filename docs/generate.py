@@ -65,8 +65,8 @@ CURES = {
     "LaneTimeoutError": "Increase `es_manager.step_timeout` or `reset_timeout` if the environment is slow; if "
     "it hangs, the stacks in the message show where.",
     "LevelError": "Relax the environment's configuration: a larger room, fewer boxes, more tries.",
-    "CrashReportError": "Replay it with the version of the package that wrote it, where the environment's module can "
-    "be imported: `--path FOLDER` adds its folder, `--script FILE` names the script that defined it.",
+    "CrashReportError": "Replay it with the version of the package that wrote it. Name an environment of your own: "
+    "`ragen play my_env:MyEnv --replay FILE`.",
     "SearchError": "Check that the server at `retrieval_server_url` is running; increase `retrieval_timeout` if "
     "it is slow.",
     "OpenEnvError": "Check that the server at `url` is running; increase `timeout` if it is slow. "

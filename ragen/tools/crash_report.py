@@ -2,7 +2,7 @@
 
 ::
 
-    {"journal": 1, "about": {"env_type": .., "env_class": .., "config": .., "versions": ..}}
+    {"journal": 1, "about": {"env_type": .., "config": .., "versions": ..}}
     {"turn": 0, "asked": [seed, options], "gave": digest}      the reset
     {"turn": 1, "asked": [actions, actions_left], "gave": ..}  a turn; "call" instead of "asked" for another method
     {"turn": 2, "asked": .., "failed": {"kind": .., "what": ..}}
@@ -20,7 +20,6 @@ import os
 import platform
 import re
 import shlex
-import sys
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -55,7 +54,6 @@ def about_failure(failure: Failure) -> dict[str, Any]:
     return {
         "env_type": spec.env_type,
         "tag": spec.tag,
-        "env_class": path_of(spec.env_class),
         "config": _plain(_config_of(spec)),
         "settings": _plain(failure.journal.lasting() if failure.kind is Reset else failure.journal.settings),
         "versions": versions(),
@@ -109,11 +107,6 @@ def _config_of(spec: EnvSpec) -> Any:
     return config
 
 
-def path_of(named: Any) -> str:
-    """The import path of a class, ``"package.module:Name"``; its ``repr`` if it has no name."""
-    return f"{named.__module__}:{named.__qualname__}" if hasattr(named, "__qualname__") else repr(named)
-
-
 def kind_of(error: RagenError) -> str:
     """``"timeout"``, ``"crash"``, ``"divergence"`` or ``"exception"``."""
     return next((name for kind, name in _KINDS.items() if isinstance(error, kind)), "exception")
@@ -123,20 +116,6 @@ def versions() -> dict[str, str]:
     """The versions of packages and other facts that may affect a replay."""
     numpy, python = metadata.version("numpy"), platform.python_version()
     return {"ragen": ragen.__version__, "python": python, "numpy": numpy, "platform": platform.platform()}
-
-
-def found_by(spec: EnvSpec) -> str:
-    """The command-line options with which another process finds an environment's class, if any are needed."""
-    module = str(getattr(spec.env_class, "__module__", ""))
-    file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
-    if file is None:
-        return ""
-    path = os.path.abspath(file)
-    if module == "__main__":
-        return f" --script {shlex.quote(path)}"
-    folder = os.path.dirname(os.path.dirname(path) if os.path.basename(path) == "__init__.py" else path)
-    is_installed = "-packages" in folder or folder.startswith((sys.base_prefix, sys.prefix))
-    return "" if is_installed or module.startswith("ragen.") else f" --path {shlex.quote(folder)}"
 
 
 class CrashReportWriter:
@@ -162,7 +141,8 @@ class CrashReportWriter:
             return ""
         if path is None:
             return f" [no further crash report of such a failure is written to {self._folder}]"
-        return f" [to replay it: ragen play --replay {shlex.quote(str(path))}{found_by(failure.spec)}]"
+        named = f"{failure.spec.env_type} " if ":" in failure.spec.env_type else ""
+        return f" [to replay it: ragen play {named}--replay {shlex.quote(str(path))}]"
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
         spec, journal, kind, written = failure.spec, failure.journal, kind_of(failure.error), _written[folder]

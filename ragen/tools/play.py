@@ -1,4 +1,4 @@
-"""The commands ``ragen play TYPE [--seed N] [key=value ...]``, by hand, and ``ragen play --replay FILE``.
+"""The commands ``ragen play TYPE [--seed N] [key=value ...]``, by hand, and ``ragen play [TYPE] --replay FILE``.
 
 Lines may also come from a pipe. A turn is played as in a rollout, by the same function, with global generators seeded
 alike.
@@ -45,13 +45,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     again.add_argument("--replay", type=Path, metavar="FILE", help="the report, which the failure's log line names")
     again.add_argument("--pdb", action="store_true", help="play it in this process, with the debugger at the failure")
     again.add_argument(
-        "--path",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="import modules from this folder too, and let the configuration name files in it",
+        "--path", action="append", default=[], metavar="FOLDER", help="let the configuration name files in this folder"
     )
-    again.add_argument("--script", metavar="FILE", help="the script that defines the environment, which is run")
     return top
 
 
@@ -72,7 +67,7 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     if options.replay is not None:
         from ragen.tools.replay import replay
 
-        return replay(options.replay, options.path, options.script, options.pdb)
+        return replay(options.replay, options.type, options.path, options.pdb)
     if options.type is None:
         top.error("name a type of environment, or --replay FILE")
     try:

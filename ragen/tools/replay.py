@@ -1,8 +1,8 @@
-"""``ragen play --replay FILE``: play the episode of a crash report to its failure, in a worker, or with ``--pdb`` here.
+"""``ragen play [TYPE] --replay FILE``: play a crash report to its failure, in a worker, or with ``--pdb`` here.
 
 A report may be anybody's, and is data: reading it runs nothing. Played is an environment that is installed here, or
-whose folder or script the user names; its configuration is of the class that the environment declares, and names files
-only in those folders.
+that the user names; its configuration is of the class that the environment declares, and names files only in folders
+that the user names.
 
 Exit codes: 0, it did not happen again; 1, it did; 2, the report cannot be replayed here; 3, something else happened:
 another failure, other results than recorded, or the debugger was left.
@@ -13,14 +13,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import pdb
-import runpy
 import shlex
-import site
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,22 +27,22 @@ from envlanes.episode.journal import Change, difference
 from envlanes.episode.turn import TEXT, Turn
 from envlanes.interrupts import let_signals_pass
 from envlanes.journal import Event, read_journal
-from ragen.env.registry import REGISTERED_ENV_CONFIGS
+from ragen.env.registry import known_names, resolve_env
 from ragen.errors import CrashReportError, in_short
 from ragen.output import printable
-from ragen.tools.crash_report import kind_of, path_of, versions
+from ragen.tools.crash_report import kind_of, versions
 
 AS_RECORDED, AGAIN, DIFFERENT = 0, 1, 3
 START_S = 60.0  # for a worker and the environment's first reset, which may import much
 
 
-def replay(path: Path, folders: Sequence[str] = (), script: str | None = None, debug: bool = False) -> int:
+def replay(path: Path, env_type: str | None = None, folders: Sequence[str] = (), debug: bool = False) -> int:
     """Play a report's episode, and print each turn and what became of it.
 
     Args:
         path: The report.
-        folders: Folders from which modules may be imported, and in which the configuration may name files.
-        script: The script that defines the environment; its ``if __name__ == "__main__":`` part is not run.
+        env_type: The type of its environment; needed unless that is installed.
+        folders: Folders in which the configuration may name files.
         debug: Play in this process, and open the debugger at the failure.
 
     Returns:
@@ -62,7 +57,7 @@ def replay(path: Path, folders: Sequence[str] = (), script: str | None = None, d
         recorded = {name: str(failed[name]) for name in ("kind", "what", "phase", "story")}
         requests = [_request(event) for event in events]
         timeout, settings, before = max(0.1, float(failed["timeout"])), dict(about["settings"]), dict(about["versions"])
-        spec = _spec(about, [os.path.realpath(each) for each in folders], script)
+        spec = _spec(about, env_type, [os.path.realpath(each) for each in folders])
     except Exception as error:  # of a damaged report, or of the module that was imported
         raise CrashReportError(f"{str(path)!r} cannot be replayed: {error}") from error
     print(printable(f"{spec.env_type} (tag {spec.tag}), {about.get('written')}: {recorded['what']}"))
@@ -215,62 +210,22 @@ def _played(
 # Checks of a report
 
 
-def _spec(about: Mapping[str, Any], folders: Sequence[str], script: str | None) -> EnvSpec:
-    """The environment; imports its module, or runs the script that defines it, if that is allowed.
+def _spec(about: Mapping[str, Any], env_type: str | None, folders: Sequence[str]) -> EnvSpec:
+    """The environment: of a type that is installed here, or that the user has named.
 
     Raises:
-        CrashReportError: It is not.
+        CrashReportError: It is of another type, or cannot be configured here.
     """
-    path, config = str(about["env_class"]), about["config"]
-    module, _, name = path.partition(":")
+    name, config = env_type or str(about["env_type"]), about["config"]
+    if env_type is None and name not in known_names():
+        raise CrashReportError(f"its environment {name!r} is not installed; name it: ragen play TYPE --replay FILE.")
     if isinstance(config, dict) and "lost" in config:
         raise CrashReportError(f"its configuration could not be stored: {config['lost']}.")
     _check_files([config, about["settings"]], folders)
-    sys.path += [each for each in folders if each not in sys.path]
-    if module == "__main__":
-        if script is None:
-            raise CrashReportError(f"{name!r} was defined in a program's main script; name it: --script FILE.")
-        found: Any = runpy.run_path(script, run_name="__mp_main__")[name]
-    else:
-        _check_module(module, folders)
-        found = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    if not isinstance(found, type) or not all(callable(getattr(found, each, None)) for each in ("reset", "step")):
-        raise CrashReportError(f"{path!r} is not an environment: it has no reset and step.")
-    if script is None and path_of(found) != path:
-        raise CrashReportError(f"{path!r} is a name of {path_of(found)!r}; a report names a class itself.")
-    config_class = REGISTERED_ENV_CONFIGS.get(str(about["env_type"])) or getattr(found, "config_class", None)
+    env_class, config_class = resolve_env(name)
     if config_class is not None and config is not None:
         config = config_class(**config)
-    return EnvSpec(0, 0, str(about["tag"]), str(about["env_type"]), found, config, TEXT)
-
-
-def _check_module(module: str, folders: Sequence[str]) -> None:
-    """Refuse a module that is neither installed nor in a folder that the user has named.
-
-    Raises:
-        CrashReportError: It is somewhere else, or nowhere.
-    """
-    import ragen
-
-    place: str | None = None
-    parts = module.split(".")
-    for depth in range(len(parts)):  # to look for a module in a namespace package runs nothing
-        try:
-            found = find_spec(".".join(parts[: depth + 1]))
-        except (ImportError, ValueError):
-            found = None
-        if found is None or found.origin is not None:
-            place = None if found is None else found.origin
-            break
-    if place is None or place in ("built-in", "frozen"):
-        raise CrashReportError(f"there is no module {module!r} of an environment; name its folder: --path FOLDER.")
-    trusted = [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(ragen.__file__), *folders]
-    file = Path(os.path.realpath(place))
-    if not any(file.is_relative_to(os.path.realpath(each)) for each in trusted):
-        folder = shlex.quote(str(file.parents[1] if file.name == "__init__.py" else file.parent))
-        raise CrashReportError(f"its module {module!r} would be run. If you trust what is there: --path {folder}.")
+    return EnvSpec(0, 0, str(about["tag"]), name, env_class, config, TEXT)
 
 
 def _check_files(values: Any, folders: Sequence[str]) -> None:

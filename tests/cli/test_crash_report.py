@@ -1,6 +1,5 @@
 """Crash reports: what a failure leaves on disk, whether it happens again, and what a file cannot have a program do."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.turn import TEXT, Turn
 from envlanes.journal import JournalFile, packed, read_journal
 from ragen.commands import REFUSED
+from ragen.errors import ConfigError
 from ragen.tools import crash_report
 from ragen.tools import play as command
 from ragen.tools.crash_report import CrashReportWriter
@@ -63,9 +63,13 @@ def changed(path, failed=None, last=None, drop=0, **about):
     return path
 
 
-def run(path, *options, trusting=True):
-    trusted = ["--path", str(TESTS)] if trusting else []
-    return command.main(["--replay", str(path), *trusted, *map(str, options)])
+def run(path, *options, env=None):
+    """Replay a report of the environment that it names, which is none of the installed ones."""
+    try:
+        env = env or read_journal(path)[0]["env_type"]
+    except (ConfigError, LookupError):
+        env = "bandit"
+    return command.main([str(env), "--replay", str(path), *map(str, options)])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_a_failure_is_written_down_once_and_happens_again(tmp_path, env_class, i
     about, events = read_journal(path)
     failed = events[-1]["failed"]
     assert failed["kind"] == kind and failed["what"].startswith(what)
-    assert about["env_class"] == f"support.check_cases:{env_class.__name__}"
+    assert about["env_type"] == f"support.check_cases:{env_class.__name__}"
     assert events[0]["asked"] == (11, {"mode": "val"}) and len(events) == turns + 1 + (turns > 0)
     assert run(path) == AGAIN
 
@@ -113,33 +117,17 @@ def test_a_failure_that_has_gone_and_another_one_are_told_from_one_that_stays(tm
 
 
 def test_the_debugger_opens_where_the_exception_was_raised(tmp_path):
-    words = ["play", "--replay", report_of(tmp_path), "--pdb", "--path", TESTS]
+    words = ["play", "support.check_cases:Raises", "--replay", report_of(tmp_path), "--pdb"]
     done = subprocess.run(
         [sys.executable, "-m", "ragen", *map(str, words)],
         input="p self.steps\nq\n",
         capture_output=True,
         text=True,
         timeout=60,
-        cwd=ROOT,
+        cwd=TESTS,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/engine"},
     )
     assert done.returncode == AGAIN and "(Pdb) 2\n" in done.stdout, done.stderr
-
-
-def test_an_environment_of_the_main_script_is_replayed_from_that_script_alone(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(
-        "from support import check_cases\n"
-        "class Mine(check_cases.Raises):\n    pass\n"
-        "if __name__ == '__main__':\n"
-        "    from pathlib import Path\n"
-        "    from test_crash_report import *\n"
-        "    play(engine_of(spec(Mine), folder=Path('reports')))\n"
-    )
-    environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/engine:{ROOT}/tests:{Path(__file__).parent}"}
-    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=environ, check=True, timeout=60)
-    (path,) = (tmp_path / "reports").iterdir()
-    assert run(path) == REFUSED  # the report names it, and the user does not
-    assert run(path, "--script", script) == AGAIN
 
 
 def test_reports_are_few_however_many_environments_fail(tmp_path):
@@ -157,32 +145,18 @@ def test_a_folder_that_cannot_be_written_harms_nothing(tmp_path):
 # A crash report is data: what it cannot have this process do
 
 
-@pytest.mark.parametrize(
-    "env_class", ["subprocess:Popen", "os:system", "support.faulty_envs:subprocess.Popen", "os;system", "gone:Maze"]
-)
-def test_a_class_that_is_no_environment_is_not_called(tmp_path, env_class):
+@pytest.mark.parametrize("env_type", ["subprocess:Popen", "os:system", "lying:Env", "gone:Maze", None, 3])
+def test_what_only_a_report_names_is_not_imported(tmp_path, monkeypatch, env_type):
+    monkeypatch.syspath_prepend(tmp_path)
     marker = tmp_path / "marker"
-    config = {"args": ["touch", str(marker)]}
-    path = changed(report_of(tmp_path / "reports"), env_class=env_class, config=config)
-    assert run(path) == REFUSED and not marker.exists()
+    (tmp_path / "lying.py").write_text(f"open({str(marker)!r}, 'w')")
+    path = changed(report_of(tmp_path / "reports"), env_type=env_type, config={"args": ["touch", str(marker)]})
+    assert command.main(["--replay", str(path)]) == REFUSED and not marker.exists()
 
 
-@pytest.mark.parametrize("in_path", [False, True])
-def test_a_module_that_the_user_has_not_named_is_not_run(tmp_path, monkeypatch, in_path):
-    monkeypatch.chdir(tmp_path)
-    if in_path:
-        monkeypatch.syspath_prepend(tmp_path)
-    name = f"lying_{in_path}"
-    (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    path = changed(report_of(tmp_path / "reports"), env_class=f"{name}:Env")
-    assert run(path) == REFUSED and not (tmp_path / "ran").exists()
-    assert run(path, "--path", ".") == REFUSED and (tmp_path / "ran").exists()
-
-
-def test_installed_environments_need_no_trust(tmp_path):
-    path = changed(report_of(tmp_path), env_class="ragen.env.bandit.env:BanditEnv", env_type="bandit", config={})
-    assert run(path, trusting=False) == DIFFERENT
-    assert run(report_of(tmp_path / "others"), trusting=False) == REFUSED
+def test_installed_environments_need_no_name(tmp_path):
+    path = changed(report_of(tmp_path), env_type="bandit", config={})
+    assert command.main(["--replay", str(path)]) == DIFFERENT
 
 
 @pytest.mark.parametrize("form", ["{}/tasks", "tasks", "./tasks/../tasks", "~/tasks", "file://{}/tasks", "{}/link"])
@@ -195,7 +169,7 @@ def test_files_that_only_a_report_names_are_not_run(tmp_path, monkeypatch, form)
     (task / "instruction.txt").write_text("go")
     (task / "check.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef check(files): return [False]\n")
     config = {"tasks": form.format(tmp_path)}
-    evil = {"env_type": "terminal", "env_class": "ragen.env.terminal.env:TerminalEnv", "config": config}
+    evil = {"env_type": "terminal", "config": config}
     path = changed(report_of(tmp_path / "reports"), **evil)
     assert run(path) == REFUSED and not (tmp_path / "ran").exists()
 
@@ -220,7 +194,6 @@ def test_a_report_cannot_write_to_the_terminal_as_it_likes(tmp_path, capsys):
         {"config": {"no_such_field": 1}},
         {"settings": 3},
         {"versions": None},
-        {"env_class": None},
     ],
     ids=repr,
 )

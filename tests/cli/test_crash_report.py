@@ -1,5 +1,6 @@
 """Crash reports: what a failure leaves on disk, whether it happens again, and what a file cannot have a program do."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path

@@ -135,17 +135,6 @@ def total_reward(rollout: dict[str, Any]) -> float:
     return float(sum(turn.get("reward", 0.0) for turn in played_turns(rollout)))
 
 
-def normalized_totals(rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> list[float]:
-    """Each trajectory's total reward plus penalty, normalized according to the settings.
-
-    Args:
-        rollouts: Rollout caches; for comparisons within groups they need ``group_id`` or ``tag``.
-        settings: Grouping and method.
-    """
-    totals = [total_reward(rollout) + rollout.get("penalty", 0.0) for rollout in rollouts]
-    return normalized(totals, rollouts, settings)
-
-
 def normalized(totals: list[float], rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> list[float]:
     """The scores of rollouts, normalized among the valid ones according to the settings; see :func:`with_stand_ins`."""
     found = list(totals)
@@ -179,37 +168,6 @@ def signal_of(rollouts: Sequence[Mapping[str, Any]], settings: ContextSettings) 
     return with_signal(groups, [env_error(each) for each in rollouts], settings.failed_trajectories).tolist()
 
 
-def trajectory_scores(rows: Sequence[TrainingRow], totals: Sequence[float]) -> list[list[TokenScore]]:
-    """Each row's score, at its last token with loss.
-
-    Args:
-        rows: The rows; each has the score of its trajectory.
-        totals: The score of each trajectory.
-    """
-    return [[(row.last, totals[row.row.episode])] for row in rows]
-
-
-def turn_scores(
-    rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], with_penalty: bool
-) -> list[list[TokenScore]]:
-    """The reward of each turn with loss, at its reply's last token; of a failed trajectory, its stand-in at the end.
-
-    Args:
-        rows: The rows.
-        rollouts: Their rollout caches.
-        with_penalty: Whether to add the trajectory's penalty at its last reply. A cache has only the sum of its
-            turns' penalties, so they cannot be assigned to turns.
-    """
-    totals = [total_reward(each) + with_penalty * each.get("penalty", 0.0) for each in rollouts]
-    stand_ins = with_stand_ins(totals, rollouts)
-    return [
-        _turn_scores(row, with_penalty)
-        if is_valid(row.row.rollout)
-        else [(row.last, stand_ins[row.row.episode])] * (row.row.stop == len(played_turns(row.row.rollout)))
-        for row in rows
-    ]
-
-
 def _turn_scores(learnt: TrainingRow, with_penalty: bool) -> list[TokenScore]:
     row, replies = learnt.row, learnt.encoded.replies
     turns = row.turns[len(row.turns) - len(replies) :]
@@ -222,13 +180,27 @@ def _turn_scores(learnt: TrainingRow, with_penalty: bool) -> list[TokenScore]:
 def scores_of(
     rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings, layout: Layout
 ) -> Tensors:
-    """``rm_scores`` (normalized, penalty included) and ``original_rm_scores``; see :meth:`.Layout.values`."""
-    if settings.use_turn_scores:
-        final, original = (turn_scores(rows, rollouts, penalty) for penalty in (True, False))
-    else:
-        final = trajectory_scores(rows, normalized_totals(rollouts, settings))
-        original = trajectory_scores(rows, with_stand_ins([total_reward(each) for each in rollouts], rollouts))
-    return {"rm_scores": layout.values(final), "original_rm_scores": layout.values(original)}
+    """``rm_scores`` (normalized, penalty included) and ``original_rm_scores``; see :meth:`.Layout.values`.
+
+    A trajectory's score is at the last token with loss of each of its rows. Scores of turns are at the last tokens of
+    their replies, and the penalty at the last one: a cache has only the sum of its turns' penalties, so they cannot be
+    assigned to turns. A failed trajectory has its stand-in at the end.
+    """
+
+    def scored(with_penalty: bool) -> list[list[TokenScore]]:
+        totals = [total_reward(each) + with_penalty * each.get("penalty", 0.0) for each in rollouts]
+        scores = normalized(totals, rollouts, settings) if with_penalty else with_stand_ins(totals, rollouts)
+        at_end = [[(row.last, scores[row.row.episode])] for row in rows]
+        if not settings.use_turn_scores:
+            return at_end
+        return [
+            _turn_scores(row, with_penalty)
+            if is_valid(row.row.rollout)
+            else end * (row.row.stop == len(played_turns(row.row.rollout)))
+            for row, end in zip(rows, at_end, strict=True)
+        ]
+
+    return {"rm_scores": layout.values(scored(True)), "original_rm_scores": layout.values(scored(False))}
 
 
 def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, signal: Sequence[bool], layout: Layout) -> Tensors:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ragen.files import json_text
 from ragen.llm_agent.prompts.conversation import ConversationBuilder, TagPrompt, prompt_rows
 from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.prompts.settings import ContextSettings
-from ragen.llm_agent.rollout.trajectories import line_of
 
 
 class Mute:
@@ -21,7 +21,7 @@ class Mute:
 
 
 def told(info: dict[Any, Any]) -> Any:
-    return json.loads(line_of({"infos": [info]}), parse_constant=refused)["infos"][0]
+    return json.loads(json_text({"infos": [info]}), parse_constant=refused)["infos"][0]
 
 
 def refused(constant: str) -> None:
@@ -40,7 +40,7 @@ def test_keys_that_are_no_texts_and_dicts_that_hold_themselves_are_written() -> 
         "7": 4,
         "mute": "a Mute whose repr() raises",
     }
-    assert line_of({"infos": [info]}) == line_of({"infos": [info]})
+    assert json_text({"infos": [info]}) == json_text({"infos": [info]})
 
 
 def test_half_a_surrogate_pair_is_written_and_no_tokenizer_sees_it() -> None:

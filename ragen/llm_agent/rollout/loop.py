@@ -14,7 +14,7 @@ same rollouts, bit for bit. A :class:`DataProto` is made only for an actor of an
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -77,7 +77,7 @@ class Rollout:
     asks_failed: bool = False
     on_turn: TurnCallback = lambda: None
     on_over: OverCallback | None = None
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     failures: dict[int, str] = field(default_factory=dict)
 
     @contextmanager

@@ -23,7 +23,6 @@ once, and worker processes, which may import the main module, stay small.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from random import Random
@@ -92,7 +91,7 @@ class LLMAgentProxy(Closing):
         self.actor = actor_of(actor_rollout_wg, config, tokenizer)
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
         self._turn_rollouts: TurnRollouts | None = None
         self._errors: list[str | None] = []  # of each trajectory that was played for training
 
@@ -191,7 +190,7 @@ class LLMAgentProxy(Closing):
         if self._turn_rollouts is not None:
             collector = self._turn_rollouts.collector
             batch = self._turn_rollouts.rollout(self, dataproto, val)
-            self.seconds = Counter(environments=time.perf_counter() - start)
+            self.seconds = {"environments": time.perf_counter() - start}
             self.failures, played = dict(collector.failures), collector.played
         else:
             played = self.play(dataproto.meta_info or {}, val, asks_failed=True)

@@ -28,7 +28,7 @@ from ragen.config.loading import as_config, changed_settings, decisive_settings
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, has_replies
-from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
+from ragen.llm_agent.rollout.trajectories import write_jsonl
 from ragen.output import shown_address, shown_words
 from ragen.results.rows import (
     ABOUT,
@@ -172,7 +172,7 @@ class RolloutFile(Closing):
         assert self._file is not None, "begin() comes first"
         with self._storing():
             for record in records:
-                self._file.write(line_of(record))
+                self._file.write(json_text(record) + "\n")
                 self.written += "error" not in record
             self._file.flush()
 

@@ -87,10 +87,4 @@ def _reply(turn: Mapping[str, Any]) -> str:
 def write_jsonl(records: Iterable[Mapping[str, Any]], path: Path) -> None:
     """Write one record a line, in UTF-8, in place of a file; see :func:`~ragen.files.replacing`."""
     with replacing(path, durable=True) as file:
-        for record in records:
-            file.write(line_of(record).encode())
-
-
-def line_of(record: Mapping[str, Any]) -> str:
-    """A record as a line of JSON; see :func:`~ragen.files.json_text`."""
-    return json_text(record) + "\n"
+        file.writelines(f"{json_text(record)}\n".encode() for record in records)

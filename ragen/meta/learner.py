@@ -39,6 +39,7 @@ def arrays_of(steps: Iterable[Step]) -> dict[str, np.ndarray]:
     return {name: np.array(column, np.float32) for name, column in zip(FIELDS, columns, strict=True)}
 
 
+@dataclass
 class RolloutBuffer:
     """What was collected, in order, until it is cleared.
 
@@ -47,9 +48,8 @@ class RolloutBuffer:
         episodes: The episodes of the others, each with arrays ``(steps, width)`` by field.
     """
 
-    def __init__(self) -> None:
-        """Begin empty."""
-        self.clear()
+    steps: list[Step] = field(default_factory=list)
+    episodes: list[dict[str, np.ndarray]] = field(default_factory=list)
 
     def add_sample(self, observation: Any, action: Any, reward: Any, terminal: Any, next_observation: Any) -> None:
         """Add a step."""
@@ -61,8 +61,7 @@ class RolloutBuffer:
 
     def clear(self) -> None:
         """Forget all."""
-        self.steps: list[Step] = []
-        self.episodes: list[dict[str, np.ndarray]] = []
+        self.steps, self.episodes = [], []
 
 
 @dataclass
@@ -141,10 +140,11 @@ class Learner:
         self.policy_storage: Any = RolloutBuffer()
         self._seed, self._forward_batch, self._is_credit = seed, forward_batch, is_credit
         self._is_discrete = isinstance(env.action_space, Discrete)
+        self._choose: Any = agent.act
         if self.agent_arch == AGENT_ARCHS.Memory:
-            self._choose, self._forgotten = agent.act, agent.get_initial_info()
+            self._forgotten = agent.get_initial_info()
         else:
-            self._choose = partial(_without_memory, agent)
+            self._choose = lambda states, previous, rewards, *others: (agent.act(*others), states)
             self._forgotten = torch.zeros(1, agent.action_dim), torch.zeros(1, 1), None
         noise, seen = np.full((1, agent.action_dim), 0.5, np.float32), np.zeros(agent.observation_dim, np.float32)
         self._idle = Rollout(-1, None, 0, noise, list(self._forgotten), seen=seen)  # a row that is not played
@@ -275,10 +275,6 @@ class _Lent(Wrapper):  # type: ignore[type-arg]
 
     def close(self) -> None:
         """Leave it open."""
-
-
-def _without_memory(agent: Any, states: Any, previous: Any, rewards: Any, *others: Any) -> Any:
-    return agent.act(*others), states
 
 
 def _flat(observation: Any) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -12,10 +12,8 @@ from gymnasium.envs.registration import load_env_creator
 import ragen.meta.tasks  # noqa: F401  (registers them)
 from envlanes import EnvRng, outer_state_kept
 from ragen.errors import TaskError
-from ragen.meta.varibad import Start, VariBadWrapper
-
-if TYPE_CHECKING:
-    from ragen.meta.manager import ParallelEnvManager
+from ragen.meta.manager import ParallelEnvManager
+from ragen.meta.varibad import VariBadWrapper
 
 
 def make_env(
@@ -24,7 +22,7 @@ def make_env(
     seed: int | None = None,
     oracle: bool = False,
     *,
-    start: Start = "info",
+    start: str = "info",
     **kwargs: Any,
 ) -> VariBadWrapper:
     """An environment in which several episodes of one task form a single episode.
@@ -56,7 +54,7 @@ def make_parallel_env(
     seed: int | None = None,
     oracle: bool = False,
     *,
-    start: Start = "info",
+    start: str = "info",
     settings: Any = None,
     **kwargs: Any,
 ) -> ParallelEnvManager:
@@ -76,8 +74,6 @@ def make_parallel_env(
     Raises:
         ConfigError: An argument is invalid.
     """
-    from ragen.meta.manager import ParallelEnvManager
-
     maker = _maker(env_id, seed, kwargs, episodes_per_task, oracle, start)
     manager = ParallelEnvManager([maker] * num_workers, settings=settings)
     if seed is not None:

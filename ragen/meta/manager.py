@@ -229,10 +229,10 @@ class ParallelEnvManager(SubEnvs):
         if unknown := set(ids).difference(range(self.num_envs)):
             raise InputError(f"env_idx = {unknown.pop()!r}: expected 0 to {self.num_envs - 1}.")
         if command == "reset":
-            given = {index: {"seed": self._seeds_given.get(index), **data} for index, data in asked.items()}
-            seeds = {index: each.pop("seed") for index, each in given.items()}
+            seeds = {index: data.get("seed", self._seeds_given.get(index)) for index, data in asked.items()}
             options = {
-                i: {name: value for name, value in each.items() if value is not None} for i, each in given.items()
+                index: {name: value for name, value in data.items() if name != "seed" and value is not None}
+                for index, data in asked.items()
             }
             shown = self.reset_envs(seeds, options)
             for index in ids:  # not before, since an interrupted call has not happened

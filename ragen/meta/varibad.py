@@ -7,15 +7,13 @@ one of at most k * H, and only its end is terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
 from ragen.errors import ConfigError, TaskError
-
-Start = Literal["info", "observe"]
 
 
 class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
@@ -39,7 +37,7 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         env: gym.Env[Any, Any],
         episodes_per_task: int,
         oracle: bool = False,
-        start: Start = "info",
+        start: str = "info",
         tasks: Sequence[Any] | None = None,
         train_tasks: range | None = None,
         sample_task: Callable[[np.random.Generator], Any] | None = None,

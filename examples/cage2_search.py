@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from ragen.cage2 import ParallelWorkflowRLTrainer
 from ragen.cage2.trainer import WorkflowResult, WorkflowTraining
+from ragen.commands import refusing
 
 
 def table(results: Sequence[WorkflowResult]) -> str:
@@ -33,6 +34,7 @@ def report(training: WorkflowTraining) -> None:
     print(f"#{training.iteration} {order}: {training.played} of {cap} episodes", file=sys.stderr, flush=True)
 
 
+@refusing
 def main(argv: Sequence[str]) -> int:
     """Search with these settings."""
     trainer = ParallelWorkflowRLTrainer(**OmegaConf.to_container(OmegaConf.from_dotlist(list(argv))))

@@ -18,11 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ragen import ppo
 from ragen.checkpoints import save
+from ragen.commands import refusing
+from ragen.errors import ConfigError, one_line
 from ragen.meta import Learner, MemoryAgent, make_env, make_parallel_env
 from ragen.torch_threads import torch_threads
 from ragen.validity import check_share
@@ -80,11 +83,18 @@ class ActorCritic(MemoryAgent):
 
 
 def read(path: str, overrides: Sequence[str] = ()) -> Any:
-    """The configuration of a file, with defaults; an unknown key is an error."""
+    """The configuration of a file, with defaults.
+
+    Raises:
+        ConfigError: There is no such file or key.
+    """
     config = OmegaConf.create(DEFAULTS)
     OmegaConf.set_struct(config, True)
     OmegaConf.set_struct(config.env_arguments, False)
-    return OmegaConf.merge(config, OmegaConf.load(path), OmegaConf.from_dotlist(list(overrides)))
+    try:
+        return OmegaConf.merge(config, OmegaConf.load(path), OmegaConf.from_dotlist(list(overrides)))
+    except (OSError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path} {' '.join(overrides)}: {one_line(error)}") from error
 
 
 def train(config: Any, report: Callable[[dict[str, float]], object]) -> tuple[ActorCritic, list[dict[str, float]]]:
@@ -221,9 +231,11 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float)
     return advantages
 
 
+@refusing
 def main(argv: Sequence[str]) -> int:
-    """Train with a file and its overrides."""
-    config = read(argv[0], argv[1:])
+    """Train with a file and its overrides; the bandit by default."""
+    path, *overrides = argv or [str(Path(__file__).parent / "rl2" / "bandit.yaml")]
+    config = read(path, overrides)
     train(config, lambda metrics: print(", ".join(f"{k} {v:.4g}" for k, v in metrics.items()), flush=True))
     print(f"written to {config.output_dir}: metrics.jsonl, agent.pt")
     return 0

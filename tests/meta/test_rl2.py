@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ragen.errors import ConfigError
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = [
     *("train.num_iters=4", "train.num_rollouts_per_iter=6", "forward_batch=4", "eval_every=2", "env.num_eval_tasks=8"),
@@ -62,7 +64,7 @@ def test_the_keys_of_pomdp_baselines_train(rl2, tmp_path):
     path.write_text(YAML)
     config = rl2.read(str(path), ["train.num_iters=1", "agent.hidden=8", f"output_dir={tmp_path / 'run'}"])
     assert rl2.train(config, print)[1][-1]["failed"] == 0
-    with pytest.raises(Exception, match="env_nmae"):
+    with pytest.raises(ConfigError, match="env_nmae"):
         rl2.read(str(path), ["env.env_nmae=x"])
 
 

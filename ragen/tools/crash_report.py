@@ -36,7 +36,15 @@ from envlanes.episode.turn import TextGame
 from envlanes.failures import Failure
 from envlanes.journal import Event, JournalFile, NotPlain, packed
 from envlanes.workers.orders import Play, Reset
-from ragen.errors import DivergenceError, LaneDiedError, LaneTimeoutError, RagenError, steady_repr
+from ragen.errors import (
+    DivergenceError,
+    LaneDiedError,
+    LaneTimeoutError,
+    RagenError,
+    counted,
+    shown_path,
+    steady_repr,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +54,14 @@ MOST_ALIKE = 3  # of them, with the same tag and kind of failure
 _KINDS = {LaneTimeoutError: "timeout", LaneDiedError: "crash", DivergenceError: "divergence"}
 _numbers = itertools.count(1)
 _written: dict[Path, Counter[tuple[str, str]]] = defaultdict(Counter)  # by folder: how many of each tag and kind
+_omitted: Counter[Path] = Counter()  # by folder: failures beyond these limits
+
+
+def count_reports(folder: str | os.PathLike[str]) -> str:
+    """The number of this process's crash reports in a folder, and of its failures that have none, in words."""
+    path = Path(folder).absolute()
+    number, more = counted(_written[path].total(), "crash report"), _omitted[path]
+    return f"{number} in {shown_path(path)}" + (f", and {more} more failures like these" if more else "")
 
 
 def about_failure(failure: Failure) -> dict[str, Any]:
@@ -124,10 +140,10 @@ class CrashReportWriter:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Write into this folder, which the first report creates."""
         self._folder: Path | None = Path(folder).absolute()
-        self._paths: dict[tuple[Any, ...], Path] = {}
+        self._paths: dict[tuple[Any, ...], Path | None] = {}
 
     def note(self, failure: Failure) -> str:
-        """Write a report of this failure; returns a sentence with its path, or that it is one of too many.
+        """Write a report of this failure; returns a sentence with its path, or "" if none was written.
 
         A repeated failure of the same turn has one report. Never raises.
         """
@@ -140,7 +156,7 @@ class CrashReportWriter:
             self._folder = None
             return ""
         if path is None:
-            return f" [no further crash report of such a failure is written to {self._folder}]"
+            return ""
         named = f"{failure.spec.env_type} " if ":" in failure.spec.env_type else ""
         return f" [to replay it: ragen play {named}--replay {shlex.quote(str(path))}]"
 
@@ -151,6 +167,8 @@ class CrashReportWriter:
         if key in self._paths:
             return self._paths[key]
         if written.total() >= MOST or written[spec.tag, kind] >= MOST_ALIKE:
+            self._paths[key] = None
+            _omitted[folder] += 1
             return None
         now, tag = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), re.sub(r"[^\w.-]+", "_", spec.tag)[:60]
         path = folder / f"{now}-{tag}-env{spec.env_id}-{kind}-{os.getpid()}-{next(_numbers)}.jsonl"

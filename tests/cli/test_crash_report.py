@@ -135,6 +135,7 @@ def test_reports_are_few_however_many_environments_fail(tmp_path):
     specs = [spec(cases.Raises, env_id, tag=f"Tag{env_id % 10}") for env_id in range(80)]
     play(engine_of(*specs, folder=tmp_path))
     assert len(list(tmp_path.iterdir())) == crash_report.MOST
+    assert "60 more" in crash_report.count_reports(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_harms_nothing(tmp_path):

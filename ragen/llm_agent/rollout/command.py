@@ -251,6 +251,10 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
         file.write_beside(TIMES, json_text(times) + "\n")
     console = new_console(is_plain=True)
     print_results(console, results, usage)
+    if results[-1].env_errors and (folder := proxy.config.es_manager.crash_report_dir) is not None:
+        from ragen.tools.crash_report import count_reports
+
+        console.print(count_reports(folder), soft_wrap=True)
     _report_failures(console, proxy, records)
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)

@@ -31,6 +31,7 @@ from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from functools import partial, update_wrapper
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -399,8 +400,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.single_observation_space = single
         self.metadata = {**metadata, "autoreset_mode": self.autoreset_mode}
         if self.shared_memory:
-            try:
-                create_shared_memory(single)  # refuses what has no fixed size, in gymnasium's words
+            without_memory: Any = SimpleNamespace(Array=lambda *_: None)
+            try:  # it refuses what has no fixed size, in gymnasium's words
+                create_shared_memory(single, ctx=without_memory)
             except CustomSpaceError as error:
                 raise ValueError(f"shared_memory=True: {error} Or use shared_memory=False.") from error
         for position, (observation, action, *_) in enumerate(found):

@@ -57,6 +57,26 @@ def test_every_space_travels_and_replays(lanes, space):
     same_runs(envs, other, steps=8, kill_at=(5,))
 
 
+class Pictures(Walk):
+    """Shows noise, in one and the same large array."""
+
+    observation_space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+
+    def __init__(self, reuses=True):
+        super().__init__()
+        self.shown, self.reuses = np.zeros((84, 84, 4), np.uint8), reuses
+
+    def _seen(self):
+        self.shown[:] = self.np_random.integers(0, 256, self.shown.shape, np.uint8)
+        return self.shown if self.reuses else self.shown.copy()
+
+
+@pytest.mark.parametrize(("mode", "copy"), [("NextStep", True), ("SameStep", False)])
+def test_an_array_that_an_environment_uses_again_is_shown_as_it_was(lanes, mode, copy):
+    envs = lanes(walks(3, Pictures), autoreset_mode=mode, copy=copy, max_restarts=10)
+    same_runs(envs, SyncVectorEnv(walks(3, Pictures, reuses=False), autoreset_mode=mode), steps=12, kill_at=(2, 9))
+
+
 class Halves(Walk):
     """Works in the array that it is given."""
 

@@ -1,18 +1,14 @@
 """Messages, digests and infos: what is taken apart is put together again as it was."""
 
-from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from envlanes.episode.outcome import Outcome
-from envlanes.episode.pickled import Pickled
+from envlanes import Engine, EnvSpec, Settings
 from envlanes.episode.values import detached, digest_of
-from envlanes.gym.game import GymTurn, IsMethod
-from envlanes.workers import codec
-from envlanes.workers.orders import Play
+from envlanes.gym.game import GYM, GymTurn, IsMethod
 from support.gym_envs import same
 
 
@@ -59,19 +55,31 @@ ALIKE = [  # batches of one kind, which travel as columns
 ]
 
 
+class Echo:
+    """Returns the values that it is given."""
+
+    def reset(self, seed=None, options=None):
+        return options["value"], {}
+
+    def step(self, action):
+        return action, 0.0, False, False, {"value": action}
+
+
 @pytest.mark.parametrize("times", [1, 8])
 @pytest.mark.parametrize("values", ALIKE, ids=range(len(ALIKE)))
 def test_values_of_all_environments_arrive_as_they_were_and_arrays_can_be_written_to(values, times):
-    values = [*values] * times
-    sent = list(enumerate(values))
-    _, _, order = codec.unpack_request(codec.portable(codec.pack_request(1, 1, Play(sent))))
-    opened = [item[1].open() if isinstance(item[1], Pickled) else item for item in order.items]
-    reply = codec.unpack_reply(codec.portable(codec.pack_reply(1, list(starmap(Outcome, sent)))))
-    for found in ([value for _, value in opened], [outcome.value for outcome in reply.outcomes]):
-        assert list(map(type, found)) == list(map(type, values))
-        for one, other in zip(found, values, strict=True):
-            same(*(tuple(value) if isinstance(value, tuple) else value for value in (one, other)))
-        assert all(value.flags.writeable for value in found if isinstance(value, np.ndarray))
+    given = dict(enumerate([*values] * times))
+    specs = [EnvSpec.of(Echo, None, index, game=GYM) for index in given]
+    with Engine(specs, Settings.of(use_lanes=True, max_workers=1)) as engine:
+        shown = engine.reset(
+            dict.fromkeys(given), own_options={index: {"value": each} for index, each in given.items()}
+        )
+        played = engine.play({index: GymTurn(each) for index, each in given.items()})
+    for index, value in given.items():
+        for found in (shown[index].observation, played[index].observation, played[index].info["value"]):
+            assert type(found) is type(value)
+            same(*(tuple(each) if isinstance(each, tuple) else each for each in (found, value)))
+            assert not isinstance(found, np.ndarray) or found.flags.writeable
 
 
 DIFFERENT = [

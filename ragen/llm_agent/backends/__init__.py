@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, StreamingBackend
     from ragen.llm_agent.backends.factory import BACKENDS, create_backend, create_tokenizer
     from ragen.llm_agent.backends.hf import HfBackend
-    from ragen.llm_agent.backends.journal import ReplyJournal
     from ragen.llm_agent.backends.openai import OpenAIBackend
+    from ragen.llm_agent.backends.reply_journal import ReplyJournal
     from ragen.llm_agent.backends.scripted import ScriptedBackend
 
 __all__ = [
@@ -50,7 +50,7 @@ __getattr__, __dir__ = attach(
         **dict.fromkeys(("BACKENDS", "create_backend", "create_tokenizer"), "factory"),
         "HfBackend": "hf",
         "OpenAIBackend": "openai",
-        "ReplyJournal": "journal",
+        "ReplyJournal": "reply_journal",
         "ScriptedBackend": "scripted",
         "StreamingBackend": "base",
     },

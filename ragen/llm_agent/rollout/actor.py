@@ -31,7 +31,7 @@ from ragen.llm_agent.backends.base import (
     reply_facts,
 )
 from ragen.llm_agent.backends.batch import outputs_of, read_sampling, requests_of
-from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
+from ragen.llm_agent.backends.reply_journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.verl import VerlActor, is_worker_group
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ragen.config.command_line import called_as
 from ragen.config.loading import as_config, changed_settings, decisive_settings
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, why_no_folder, write_whole
-from ragen.llm_agent.backends.journal import ReplyJournal, has_replies
+from ragen.llm_agent.backends.reply_journal import ReplyJournal, has_replies
 from ragen.llm_agent.rollout.trajectories import write_jsonl
 from ragen.output import shown_address, shown_words
 from ragen.results.rows import (

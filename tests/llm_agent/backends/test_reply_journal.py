@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
-from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
+from ragen.llm_agent.backends.reply_journal import ReplyJournal, reply_key
 
 REQUEST = Request(3, 1, "T", [{"role": "user", "content": "hello"}])
 USAGE = {"requests": 2, "retries": 1, "prompt_tokens": 5, "completion_tokens": 2, "cost": 0.25}

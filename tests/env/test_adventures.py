@@ -12,6 +12,7 @@ import pytest
 
 from ragen.env import resolve_env
 from ragen.env.alfworld.tasks import GOAL, TASK_TYPES, generate
+from ragen.env.textworld.config import TextWorldEnvConfig
 from ragen.env.textworld.games import choose, seed_of, story
 from ragen.errors import ConfigError
 from ragen.extras import missing
@@ -48,10 +49,8 @@ def make() -> Iterator[Callable[..., Any]]:
 
 
 def test_games_of_splits_have_no_seed_in_common() -> None:
-    chosen = {
-        split: {choose(seed, split, ("coin", "cooking"), (1, 2), 300, False, "house") for seed in range(900)}
-        for split in ("train", "val", "test")
-    }
+    config = TextWorldEnvConfig(["coin", "cooking"], [1, 2], games=300, val_games=300)
+    chosen = {split: {choose(seed, split, config) for seed in range(900)} for split in ("train", "val", "test")}
     assert [len(games) for games in chosen.values()] == [300] * 3
     seeds = [seed_of(game, attempt) for games in chosen.values() for game in games for attempt in range(2)]
     assert len(set(seeds)) == len(seeds)

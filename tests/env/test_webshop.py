@@ -109,7 +109,7 @@ def write_shop(folder: Path, products: str = "items_shuffle.json", count: int = 
 
 def test_changed_data_are_built_anew(tmp_path: Path) -> None:
     for count in (3, 4):
-        assert shop(write_shop(tmp_path, count=count)).catalogue.product_count == count
+        assert shop(write_shop(tmp_path, count=count)).catalogue.goal_count == count
 
 
 @pytest.mark.parametrize(("dataset", "name"), [("small", "items_shuffle_1000.json"), ("full", "items_shuffle.json.gz")])

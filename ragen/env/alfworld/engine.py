@@ -25,7 +25,7 @@ from ragen.env.alfworld.tasks import GOAL, Game, surroundings_kept
 from ragen.env.textworld.library import private_library
 from ragen.extras import needs
 
-FORMAT = 1
+FORMAT = 2
 """Version of the translations; part of the cache key."""
 
 
@@ -58,8 +58,7 @@ def read_problem(domain: str, problem: str) -> Problem:
     text = hashlib.blake2b("\0".join((domain, problem)).encode(), digest_size=16).hexdigest()
     key = {"format": FORMAT, "fast-downward": version(), "problem": text}
     folder = machine_cache("alfworld", key, lambda folder: _translate(domain, problem, folder))
-    with open(folder / "task.pickle", "rb") as file:
-        return Problem(pickle.load(file), (folder / "problem.sas").read_bytes())
+    return Problem(*pickle.loads((folder / "problem.pickle").read_bytes()))
 
 
 @cache
@@ -73,8 +72,7 @@ def _translate(domain: str, problem: str, folder: Path) -> None:
         import fast_downward
 
         task, sas = fast_downward.pddl2sas(domain, problem, verbose=False)
-    (folder / "task.pickle").write_bytes(pickle.dumps(task))
-    (folder / "problem.sas").write_text(sas, "utf-8")
+    (folder / "problem.pickle").write_bytes(pickle.dumps((task, sas.encode())))
 
 
 @lru_cache(maxsize=2)

@@ -111,7 +111,8 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
         self.passed = tuple(map(max, before, verdict.passed))
         self.tries += 1
         success = all(verdict.passed)
-        reward = self._reward(before, success)
+        newly = (sum(self.passed) - sum(before)) / len(before)
+        reward = float(success) if self.config.reward == "all" else newly
         done = success or self.tries >= self.config.max_tries
         self.observation = self._report(verdict, done)
         info = {
@@ -123,11 +124,6 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
             "runnable": verdict.runnable,
         }
         return self.observation, reward, done, info
-
-    def _reward(self, before: tuple[bool, ...], success: bool) -> float:
-        if self.config.reward == "all":
-            return float(success)
-        return (sum(self.passed) - sum(before)) / len(before)
 
     def _run(self, program: str) -> problems.Verdict:
         source = _with_prelude(self.problem.prelude, program)

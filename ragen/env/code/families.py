@@ -71,31 +71,22 @@ def _text(letters: str = "abcde", least: int = 0) -> Draw:
     return lambda rng, size: "".join(rng.choice(letters) for _ in range(rng.randint(least, 4 + 2 * size)))
 
 
-def _sentence() -> Draw:
-    return lambda rng, size: " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 2 + 2 * size)))
+def _sentence(rng: Random, size: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 2 + 2 * size)))
 
 
-def _intervals() -> Draw:
-    def draw(rng: Random, size: int) -> list[list[int]]:
-        starts = [rng.randint(0, 40) for _ in range(rng.randint(0, 2 + size))]
-        return [[start, start + rng.randint(1, 9)] for start in starts]
-
-    return draw
+def _intervals(rng: Random, size: int) -> list[list[int]]:
+    starts = [rng.randint(0, 40) for _ in range(rng.randint(0, 2 + size))]
+    return [[start, start + rng.randint(1, 9)] for start in starts]
 
 
-def _edges(nodes: int = 7) -> Draw:
-    def draw(rng: Random, size: int) -> list[list[int]]:
-        return [rng.sample(range(nodes), 2) for _ in range(rng.randint(1, 3 + size))]
-
-    return draw
+def _edges(rng: Random, size: int) -> list[list[int]]:
+    return [rng.sample(range(7), 2) for _ in range(rng.randint(1, 3 + size))]
 
 
-def _sums() -> Draw:
-    def draw(rng: Random, size: int) -> str:
-        terms = [str(rng.randint(0, 20)) for _ in range(rng.randint(1, 2 + size))]
-        return "".join(term + rng.choice("+-*") for term in terms[:-1]) + terms[-1]
-
-    return draw
+def _sums(rng: Random, size: int) -> str:
+    terms = [str(rng.randint(0, 20)) for _ in range(rng.randint(1, 2 + size))]
+    return "".join(term + rng.choice("+-*") for term in terms[:-1]) + terms[-1]
 
 
 def _family(name: str, arguments: str, level: int, text: str, source: str, *inputs: Draw, **parameters: Any) -> Family:
@@ -144,7 +135,7 @@ _LIST = [
         "Return the text with each lower-case letter replaced by the one $k places later in the alphabet, "
         "going round after z; keep everything else.",
         "return ''.join(chr((ord(c) - 97 + $k) % 26 + 97) if 'a' <= c <= 'z' else c for c in text)",
-        _sentence(),
+        _sentence,
         k=range(1, 26),
     ),
     _family(
@@ -225,7 +216,7 @@ _LIST = [
                 merged.append([a, b])
         return merged
         """,
-        _intervals(),
+        _intervals,
         k=range(0, 5),
     ),
     _family(
@@ -266,7 +257,7 @@ _LIST = [
                     todo.append(b)
         return sorted(seen)
         """,
-        _edges(),
+        _edges,
         n=range(7),
         back=("back", "not back"),
     ),
@@ -287,7 +278,7 @@ _LIST = [
                 sign, product = (1 if t == '+' else -1), 1
         return (total + sign * product) % $m
         """,
-        _sums(),
+        _sums,
         m=(97, 101, 1000, 1009),
     ),
 ]

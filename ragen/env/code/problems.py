@@ -202,10 +202,8 @@ def generate(seed: int, split: str, levels: tuple[int, ...], families: tuple[str
     source = family.solution(parameters)
     space: dict[str, Any] = {}
     exec(source, space)  # trusted: the family's own solution
-    made = []
-    for number in range(tests):
-        args = tuple(draw(rng, number + 1) for draw in family.inputs)
-        made.append(Case(space[family.name](*copy.deepcopy(args)), args))
+    drawn = [tuple(draw(rng, number + 1) for draw in family.inputs) for number in range(tests)]
+    made = [Case(space[family.name](*copy.deepcopy(args)), args) for args in drawn]
     examples = min(2, tests)
     shown = "".join(f"\n{family.name}({', '.join(map(repr, t.args or ()))}) is {t.expected!r}" for t in made[:examples])
     return Problem(f"{statement}\nExamples:{shown}", family.name, tuple(made), examples, solution=source)

@@ -69,7 +69,3 @@ class MiniWobEnvConfig:
             ConfigError: A value is invalid, or a task does not exist.
         """
         check(_TYPE, self, tasks=or_null(some_of((*PLAYABLE, *OUT_OF_REACH))))
-
-    def names(self) -> list[str]:
-        """The names of the tasks to draw from."""
-        return list(PLAYABLE if self.tasks is None else self.tasks)

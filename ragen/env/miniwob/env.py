@@ -15,7 +15,7 @@ from envlanes.resources import Lease
 from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.game import PickledByConfig, TextGame
 from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, require_browser
-from ragen.env.miniwob.config import MiniWobEnvConfig
+from ragen.env.miniwob.config import PLAYABLE, MiniWobEnvConfig
 from ragen.errors import ResourceError, StateError
 
 LONGEST = 300
@@ -80,7 +80,7 @@ class MiniWobEnv(PickledByConfig, TextGame, BaseLanguageBasedEnv):
         """
         drawn = f"{'train' if mode in (None, 'train') else 'val'} {seed}"
         self._close_page()
-        self.task, self.steps = Random(drawn).choice(self.config.names()), 0
+        self.task, self.steps = Random(drawn).choice(self.config.tasks or PLAYABLE), 0
         if self._lease is None:
             self._lease = hold_browser(self.config.browser_path)
         try:

@@ -112,45 +112,29 @@ def compile_filter(commands: bool) -> bytes:
     else:
         rules += [("clone", _ALLOW, Compare(0, _CLONE_THREAD | _CLONE_NEW, _CLONE_THREAD))]
         rules += [("prlimit64", _ALLOW, Compare(2, None, 0))]  # reads a limit, and sets none
-    return _compiled(rules)
-
-
-def _compiled(rules: list[tuple[str, int, Compare | None]]) -> bytes:
     library = load_library()
     context = library.seccomp_init(_ERRNO | errno.EPERM)
     if not context:
         raise SandboxError("libseccomp cannot create a filter on this machine.")
-    try:
-        for name, action, compare in rules:
-            _add(library, context, name, action, compare)
-        return _exported(library, context)
-    finally:
-        library.seccomp_release(context)
-
-
-def _add(library: Any, context: int, name: str, action: int, compare: Compare | None) -> None:
-    number = library.seccomp_syscall_resolve_name(name.encode())
-    if number < 0:  # this processor has no such call
-        return
-    arguments = (_Arg * 1)()
-    if compare is not None:
-        operation = (
-            (_EQUAL, compare.wanted, 0) if compare.mask is None else (_MASKED_EQUAL, compare.mask, compare.wanted)
-        )
-        arguments[0] = _Arg(compare.argument, *operation)
-    code = library.seccomp_rule_add_array(context, action, number, int(compare is not None), arguments)
-    if code:
-        raise SandboxError(f"libseccomp refuses a rule for {name}: {os.strerror(-code)}.")
-
-
-def _exported(library: Any, context: int) -> bytes:
     descriptor = os.memfd_create("filter")
     try:
+        for name, action, compare in rules:
+            number, arguments = library.seccomp_syscall_resolve_name(name.encode()), (_Arg * 1)()
+            if number < 0:  # this processor has no such call
+                continue
+            if compare is not None:
+                exact = compare.mask is None
+                data = (_EQUAL, compare.wanted, 0) if exact else (_MASKED_EQUAL, compare.mask, compare.wanted)
+                arguments[0] = _Arg(compare.argument, *data)
+            code = library.seccomp_rule_add_array(context, action, number, int(compare is not None), arguments)
+            if code:
+                raise SandboxError(f"libseccomp refuses a rule for {name}: {os.strerror(-code)}.")
         if code := library.seccomp_export_bpf(context, descriptor):
             raise SandboxError(f"libseccomp cannot write its filter: {os.strerror(-code)}.")
         return os.pread(descriptor, 1 << 20, 0)
     finally:
         os.close(descriptor)
+        library.seccomp_release(context)
 
 
 def load_library() -> Any:

@@ -247,12 +247,8 @@ def _dated(text: str, between: tuple[float, float]) -> str:
         month = calendar.month_abbr[day.tm_mon]
         text = re.sub(rf"\b{month} {day.tm_mday:2}  ?(\d\d:\d\d|{day.tm_year})\b", "Jan  1  2024", text)
         iso = rf"\b{day.tm_year}-{day.tm_mon:02}-{day.tm_mday:02}([ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?"
-        text = re.sub(iso, _first_of_january, text)
+        text = re.sub(iso, lambda found: "2024-01-01" + re.sub(r"\d", "0", found[1] or ""), text)
     return text
-
-
-def _first_of_january(found: re.Match[str]) -> str:
-    return "2024-01-01" + re.sub(r"\d", "0", found[1] or "")
 
 
 # Tasks

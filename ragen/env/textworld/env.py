@@ -12,7 +12,7 @@ from typing import Any
 from ragen.env.base import StepResult
 from ragen.env.textworld.adventure import Adventure
 from ragen.env.textworld.config import TextWorldEnvConfig
-from ragen.env.textworld.games import FAMILIES, choose, story
+from ragen.env.textworld.games import choose, story
 from ragen.extras import needs
 
 _PLAIN = re.compile(r"[a-z0-9' -]+")
@@ -44,11 +44,7 @@ class TextWorldEnv(Adventure):
 
     def _begin(self, seed: int, mode: str | None) -> None:
         """Start a game, which is compiled unless it is in this machine's cache."""
-        config = self.config
-        split = mode if mode in ("val", "test") else "train"
-        games = config.games if split == "train" else config.val_games
-        families = tuple(sorted(config.families or FAMILIES))
-        game = choose(seed, split, families, tuple(sorted(config.levels)), games, config.hints, config.theme)
+        game = choose(seed, mode, self.config)
         if self._story is None or game != self.game:
             self.close()
             from ragen.env.textworld.engine import Story

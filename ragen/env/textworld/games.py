@@ -72,23 +72,19 @@ def _generated(chosen: Chosen, seed: int, options: Any) -> Any:
     return import_module(f"textworld.challenges.{module}").make(settings, options)
 
 
-def choose(
-    seed: int, split: str, families: tuple[str, ...], levels: tuple[int, ...], games: int, hints: bool, theme: str
-) -> Chosen:
+def choose(seed: int, mode: str | None, config: Any) -> Chosen:
     """Select the game of an episode.
 
     Args:
         seed: The episode's seed; ``games`` consecutive seeds select different games.
-        split: ``"train"``, ``"val"`` or ``"test"``; splits share no game.
-        families: Some of :data:`FAMILIES`.
-        levels: Some of :data:`LEVELS`.
-        games: Number of games in the split.
-        hints: Whether the first observation lists all steps.
-        theme: ``"house"`` or ``"basic"``.
+        mode: ``"val"``, ``"test"``, or anything else for training; these splits share no game.
+        config: A :class:`~ragen.env.textworld.config.TextWorldEnvConfig`.
     """
-    number = seed % games
+    split = mode if mode in ("val", "test") else "train"
+    number = seed % (config.games if split == "train" else config.val_games)
     rng = Random(f"textworld/{split}/{number}")
-    return Chosen(rng.choice(families), rng.choice(levels), split, number, hints, theme)
+    family, level = rng.choice(sorted(config.families or FAMILIES)), rng.choice(sorted(config.levels))
+    return Chosen(family, level, split, number, config.hints, config.theme)
 
 
 def seed_of(chosen: Chosen, attempt: int) -> int:

@@ -29,7 +29,6 @@ class Catalogue:
     """The products and goals of a shop.
 
     Attributes:
-        product_count: Number of products.
         goal_count: Number of goals.
         product: A function that returns the product with a number, which must not be changed.
     """
@@ -42,9 +41,7 @@ class Catalogue:
             limit_goals: Maximum number of goals; -1 for all.
         """
         self._database, self._index = database, Index(database)
-        ((self.product_count, every),) = database.rows(
-            "select (select max(rowid) from products), (select max(rowid) from goals)"
-        )
+        ((every,),) = database.rows("select max(rowid) from goals")
         self.goal_count: int = min(limit_goals, every) if limit_goals >= 0 else every
         self._split = None if self.goal_count == every else split_order(self.goal_count)
         self.product = lru_cache(_DECODED)(partial(_product, database))

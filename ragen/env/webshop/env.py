@@ -91,11 +91,11 @@ class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
         valid = self._is_valid(action, verb, argument)
         score, parts = self._act(verb, argument)
         self.observation = self._page.text
-        bought = parts is not None
+        bought, is_up26 = parts is not None, self.config.compat == "up26"
         perfect = bought and score == 1
         info = {
             **(parts or {}),
-            **self._rewards(score),
+            **({"reward": float(score == 1), "raw_reward": score} if is_up26 else {"reward": score}),
             "action_is_effective": self._page.text != before,
             "action_is_valid": valid,
             "success": int(perfect),
@@ -189,11 +189,6 @@ class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
 
     def _shown(self) -> Record:
         return self.catalogue.product(self._product)
-
-    def _rewards(self, score: float) -> dict[str, Any]:
-        if self.config.compat == "up26":
-            return {"reward": float(score == 1), "raw_reward": score}
-        return {"reward": score}
 
 
 def parse_action(action: str) -> tuple[str, str]:

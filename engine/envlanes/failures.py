@@ -206,7 +206,7 @@ class Failures:
         if failure.cause is Cause.REPLACED:
             return  # another engine, or thread, has lost it and counted it; the round sends its request to the new one
         self.stats.restarts[worker.name] += 1
-        blamed, shared = self._blamed(worker, failure, order, requested)
+        blamed = self._blamed(worker, failure, order, requested)
         if not blamed:
             self._worker_lost(worker, failure, requested)
             return
@@ -221,7 +221,7 @@ class Failures:
                 error = LaneDiedError(f" ({', '.join(filter(None, [failure.worker, failure.ending.where]))})")
             if failure.stacks:
                 error.add_note(failure.stacks)
-            self._decide(record, trouble, order, requested, error, text, shared=shared)
+            self._decide(record, trouble, order, requested, error, text, shared=len(blamed) > 1)
         if trouble is Trouble.ENDED:
             # Those of its type that moved with it go back: they have played there so far.
             first = self.environments.records[blamed[0]].spec
@@ -230,20 +230,16 @@ class Failures:
                 if record.spec.env_type == first.env_type and record.before is not None:
                     self._undo_move(record, f"its worker {failure.what} at env {first.env_id}")
 
-    def _blamed(
-        self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested
-    ) -> tuple[list[int], bool]:
-        """The environments at work, and whether several share the failure because their class was being loaded."""
+    def _blamed(self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested) -> list[int]:
+        """The environments at work: one, or all of a tag if their class was being loaded."""
         # A suspect is alone: it is to blame whenever its worker ends. But with its whole machine, that ends innocently;
         # not so often that the call never ends.
         is_innocent = failure.ending.is_shared and requested.losses[worker] < self._settings.max_restarts
         if failure.cause is not Cause.START and not is_innocent and requested.suspects.intersection(order.envs_at(0)):
-            return order.envs_at(0)[:1], False
-        if failure.index is None:
-            return [], False
-        if failure.index < len(order):
-            return order.envs_at(failure.index), isinstance(order, Rebuild) and order.is_load(failure.index)
-        return (order.envs_at(0), False) if len(order) == 1 else ([], False)  # it was through with all of several
+            return order.envs_at(0)
+        if failure.index is None or failure.index >= len(order) > 1:  # at none, or through with all of several
+            return []
+        return order.envs_at(min(failure.index, len(order) - 1))
 
     def _worker_lost(self, worker: Worker, failure: WorkerFailure, requested: Requested) -> None:
         """Handle the end of a worker that no environment is blamed for."""

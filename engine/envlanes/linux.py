@@ -57,14 +57,6 @@ def children() -> list[int]:
         return []
 
 
-def children_of_thread(thread: int) -> bytes:
-    """Process ids of the children that a thread of this process has started; empty where there is no such list."""
-    try:
-        return Path(f"/proc/self/task/{thread}/children").read_bytes()
-    except OSError:
-        return b""
-
-
 class ThreadChildren:
     """Reads the process ids of the current thread's children, with the list of the last thread kept open."""
 

@@ -41,8 +41,8 @@ from envlanes.workers.failure import Cause, WorkerFailure
 from envlanes.workers.orders import Call, Fork, Order, Play, Rebuild, RebuildHere, Reset
 from envlanes.workers.worker import Request, Worker
 
-Orders = dict[Worker | None, tuple[Order, list[EnvRecord], int | None]]
-"""Each with its environments, and the worker that knows them; None where it is to learn of them all."""
+Assigned = tuple[Order, list[EnvRecord], int | None]
+"""An order, its environments, and the worker's process that knows them; None where it is to learn of them all."""
 
 _FAILED = frozenset({Raised, TimedOut, Divergence})
 _env_id = attrgetter("env_id")
@@ -69,7 +69,7 @@ class Round:
         self.values: dict[int, Any] = {}
         self.saved: dict[int, bytes] = {}
         self.may_move = False
-        self._sent: dict[Worker, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
+        self._sent: dict[Worker, Assigned] = {}  # to workers that are at work
         self._rebuilt: set[int] = set()  # ready, even if a reset needs less than their whole journals
         self._parts = 0  # that main has played, if the rest may move
         self._spent: dict[str, Spent] = {}  # in these parts, by tag
@@ -89,7 +89,7 @@ class Round:
                     if done_here is not None:
                         self._take(None, *done_here)
                     for worker, reply in replies.items():
-                        order, _ = self._sent.pop(worker)
+                        order, *_ = self._sent.pop(worker)
                         if isinstance(reply, Answer):
                             self._take(worker, order, reply)
                         else:
@@ -131,27 +131,25 @@ class Round:
         worker, reply = found
         if isinstance(reply, WorkerFailure):
             return reply.cause is not Cause.START
-        order, _ = self._sent[worker]
+        order, *_ = self._sent[worker]
         return not any(_is_failure(order, outcome.value) for outcome in reply.outcomes)
 
     def _move_rest(self, todo: list[int]) -> None:
         """Move what main has yet to play, if it belongs in workers."""
         left = [env_id for env_id in todo if env_id not in self.suspects]
         spent = {tag: Costs(each) for tag, each in self._spent.items()}
-        if self.kind is Reset:
-            reseeded = [env_id for env_id in left if self.items[env_id].seed is not None]
-            self._placement.reconsider(left, spent, {}, reseeded)
-        else:
-            self._placement.reconsider(left, spent, self._stats.episode)
+        reseeded = [env_id for env_id in left if getattr(self.items[env_id], "seed", None) is not None]
+        so_far = {} if self.kind is Reset else self._stats.episode
+        self._placement.reconsider(left, spent, so_far, reseeded)
 
     # Orders
 
-    def _orders(self, todo: list[int]) -> Orders:
+    def _orders(self, todo: list[int]) -> dict[Worker | None, Assigned]:
         """One order for each home that is not at work, with its environments; those that failed get their result."""
         ready: dict[Worker | None, list[EnvRecord]] = {}
         stale: dict[Worker | None, list[EnvRecord]] = {}
         at_work = set[int]()
-        for _, records in self._sent.values():
+        for _, records, _ in self._sent.values():
             at_work.update(map(_env_id, records))
         seen: dict[Worker | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
         for env_id in sorted(todo, key=self.suspects.__contains__):  # suspects last, each alone
@@ -169,7 +167,7 @@ class Round:
                 is_there = record.in_sync or env_id in self._rebuilt or self._needs(record).is_empty
                 group = ready if is_loaded and is_there else stale
                 group.setdefault(worker, []).append(record)
-        orders: Orders = {}
+        orders: dict[Worker | None, Assigned] = {}
         for worker, records in stale.items():
             if (rebuild := self._rebuild(worker, seen[worker], records)) is not None:
                 knows_some = any(record.generation == seen[worker] for record in records)
@@ -213,7 +211,9 @@ class Round:
             return None
         return RebuildHere(specs, journals) if worker is None else Rebuild.of(specs, journals)
 
-    def _exchange(self, exchange: Exchange, orders: Orders) -> tuple[tuple[Order, Answer] | None, dict[Worker, Reply]]:
+    def _exchange(
+        self, exchange: Exchange, orders: dict[Worker | None, Assigned]
+    ) -> tuple[tuple[Order, Answer] | None, dict[Worker, Reply]]:
         """Let homes work, until all have or one has more to do; what the main process has done, and the replies."""
         requests: dict[Worker, Request] = {}
         begun: list[EnvRecord] = []
@@ -222,13 +222,13 @@ class Round:
             order, records, generation = orders[worker]
             timeout = self._reset_timeout if order.rebuilds else self._timeout
             requests[worker] = Request(self._placement.number, order, timeout, self._startup_timeout, generation)
-            self._sent[worker] = order, records
+            self._sent[worker] = orders[worker]
             begun += records
         # Before anything is sent: a worker may play a request of which the sender was interrupted.
         self._begin(begun)
         exchange.send(requests)
         urgent = set[Worker]()
-        for worker, (order, _) in self._sent.items():
+        for worker, (order, *_) in self._sent.items():
             if order.rebuilds or self.suspects:  # there is more to do for it
                 urgent.add(worker)
         if None in orders and not urgent and not exchange.has_failed:  # lost environments are rebuilt first

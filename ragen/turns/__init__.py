@@ -5,7 +5,6 @@
         container lists of actions to lists of observations, rewards, dones and infos
           game    the effect of one action on one environment
     factory       managers for training and validation from a configuration
-    rollouts      the same for ``LLMAgentProxy``, as RAGEN's training batches
 
 Environments live in workers of :class:`~envlanes.engine.Engine`: results are equal for any number of workers, killed
 or not. ``ragen.env`` exports the names.

@@ -146,7 +146,7 @@ def test_what_cannot_be_made_falls_back_and_says_so_in_two_lines(capsys, monkeyp
     def fail(config: Any) -> Any:
         raise ConfigError("there is no room")
 
-    monkeypatch.setattr("ragen.turns.rollouts.make_environments", fail)
+    monkeypatch.setattr("ragen.turns.factory.make_environments", fail)
     config = mixed("use_parallel_envs=true")
     with LLMAgentProxy(config, EchoActor(reply), shipped()) as proxy:
         batch = rollout(proxy)

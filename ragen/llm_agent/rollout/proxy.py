@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ragen.llm_agent.rollout.parallel import Shards
     from ragen.turns.collector import TrajectoryCollector
     from ragen.turns.managers import EnvironmentManagerBase
-    from ragen.turns.rollouts import TurnRollouts
 
 MODES = ("train", "val")
 
@@ -64,6 +63,9 @@ class LLMAgentProxy(Closing):
         max_turn: Maximum number of turns of a rollout.
         failures: The reason that an environment got no reply in the last rollout, by environment id.
         rollout_states: The result of ``EnvStateManager.get_rollout_states()`` for the last rollout.
+        traj_collector: Collects rollouts by turn; None unless :attr:`parallel_envs`.
+        train_parallel_envs: The manager of the containers of ``es_manager.train``; None unless :attr:`parallel_envs`.
+        val_parallel_envs: The same of ``es_manager.val``.
         seconds: Seconds of the last rollout by part: ``generation``, ``environments``, ``tokenizing``.
     """
 
@@ -92,7 +94,9 @@ class LLMAgentProxy(Closing):
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
         self.seconds: dict[str, float] = {}
-        self._turn_rollouts: TurnRollouts | None = None
+        self.traj_collector: TrajectoryCollector | None = None
+        self.train_parallel_envs: EnvironmentManagerBase | None = None
+        self.val_parallel_envs: EnvironmentManagerBase | None = None
         self._errors: list[str | None] = []  # of each trajectory that was played for training
 
     # Managers
@@ -131,31 +135,19 @@ class LLMAgentProxy(Closing):
     @property
     def parallel_envs(self) -> bool:
         """Whether containers of environments have been created; from then on, rollouts are collected from them."""
-        return self._turn_rollouts is not None
-
-    @property
-    def train_parallel_envs(self) -> EnvironmentManagerBase | None:
-        """The manager of ``es_manager.train``; None unless :attr:`parallel_envs`."""
-        return getattr(self._turn_rollouts, "train", None)
-
-    @property
-    def val_parallel_envs(self) -> EnvironmentManagerBase | None:
-        """The manager of ``es_manager.val``; None unless :attr:`parallel_envs`."""
-        return getattr(self._turn_rollouts, "val", None)
-
-    @property
-    def traj_collector(self) -> TrajectoryCollector | None:
-        """Collects from both; None unless :attr:`parallel_envs`."""
-        return getattr(self._turn_rollouts, "collector", None)
+        return self.traj_collector is not None
 
     def _prepare_parallel_envs(self) -> None:
         """Make containers once; say so in two lines where that fails, and do not try again."""
-        if not self.use_parallel_envs or self._turn_rollouts is not None:
+        if not self.use_parallel_envs or self.parallel_envs:
             return
-        from ragen.turns.rollouts import TurnRollouts
+        from ragen.turns.collector import TrajectoryCollector
+        from ragen.turns.factory import make_environments
 
         try:
-            self._turn_rollouts = TurnRollouts(self.config, self.tokenizer)
+            collector = TrajectoryCollector(self.config, self.tokenizer)
+            self.train_parallel_envs, self.val_parallel_envs = make_environments(self.config)
+            self.traj_collector = collector
         except Exception as error:
             self.use_parallel_envs = False
             print(f"Failed to initialize parallel environments: {error}")
@@ -187,9 +179,9 @@ class LLMAgentProxy(Closing):
             check_share(self._errors)
         self._prepare_parallel_envs()
         start = time.perf_counter()
-        if self._turn_rollouts is not None:
-            collector = self._turn_rollouts.collector
-            batch = self._turn_rollouts.rollout(self, dataproto, val)
+        if (collector := self.traj_collector) is not None:
+            envs = self.val_parallel_envs if val else self.train_parallel_envs
+            batch = collector.multi_turn_loop(dataproto, self, envs, is_train=not val)
             self.seconds = {"environments": time.perf_counter() - start}
             self.failures, played = dict(collector.failures), collector.played
         else:
@@ -253,7 +245,8 @@ class LLMAgentProxy(Closing):
 
     def close(self) -> None:
         """Close the environments and their workers; may be called twice."""
-        parts = [self.parallel, self._turn_rollouts, *(self.__dict__.get(f"{mode}_es_manager") for mode in MODES)]
+        names = (f"{mode}_{kind}" for mode in MODES for kind in ("parallel_envs", "es_manager"))
+        parts = [self.parallel, *map(self.__dict__.get, names)]
         try:
             for part in parts[1:]:
                 if part is not None:

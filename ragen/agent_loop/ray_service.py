@@ -47,10 +47,6 @@ class RemoteService:
         """See :meth:`ragen.agent_loop.service.EnvService.close`."""
         await self._ask("close", name)
 
-    async def shut_down(self) -> None:
-        """Give up the service; it ends if this process created it."""
-        self._actor = None
-
     async def _ask(self, verb: str, *arguments: Any) -> Any:
         from ray.exceptions import RayActorError, RayTaskError
 

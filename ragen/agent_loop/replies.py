@@ -37,11 +37,7 @@ class SampledReply:
 
 
 class StepReplies:
-    """The journal of one process.
-
-    Attributes:
-        taken: Number of replies that were taken from an earlier job.
-    """
+    """The journal of one process."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         """Set the folder of the journals, which need not exist, and what the job is about."""
@@ -49,7 +45,6 @@ class StepReplies:
         self._file: JournalFile | None = None
         self._known: dict[str, list[Event]] = {}
         self._step: int | None = None
-        self.taken = 0
 
     async def reply(
         self, step: int, place: str, asked: Mapping[str, Any], prompt: Sequence[int], ask: Callable[[], Awaitable[Any]]
@@ -68,7 +63,6 @@ class StepReplies:
         text = json.dumps([place, asked, list(prompt)], sort_keys=True, default=str)
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         if known := self._known.get(key):
-            self.taken += 1
             return SampledReply(*known.pop()["gave"])
         output = await ask()
         log_probs = [float(each) for each in output.log_probs] if output.log_probs else None

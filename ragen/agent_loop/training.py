@@ -187,17 +187,16 @@ def prepare(trainer: DictConfig) -> Path:
     return path.resolve()
 
 
-def allow_verl_keys(overrides: Sequence[str], further: Sequence[str] = ()) -> list[str]:
+def allow_verl_keys(overrides: Sequence[str]) -> list[str]:
     """Overrides for Hydra in which verl's keys need no ``+``, although RAGEN's files lack them.
 
     Args:
         overrides: ``key=value`` as the user typed them.
-        further: Sections in addition to verl's.
 
     Raises:
         ConfigError: verl is not installed.
     """
-    names = {*verl_sections(), *further}
+    names = verl_sections()
     return [f"++{override}" if override.partition(".")[0] in names else override for override in overrides]
 
 

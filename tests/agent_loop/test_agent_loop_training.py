@@ -29,7 +29,7 @@ SMALL = [
 
 def config(*overrides):
     given = [*SMALL, *overrides]
-    return composed("_2_sokoban", training.allow_verl_keys(given, ["agent_loop"]))
+    return composed("_2_sokoban", training.allow_verl_keys(given))
 
 
 def trainer(tmp_path, *overrides):

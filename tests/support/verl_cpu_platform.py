@@ -237,12 +237,12 @@ def _allow_fsdp() -> None:
     from torch.distributed.fsdp import OffloadPolicy
     from verl.workers.engine.base import EngineRegistry
     from verl.workers.engine.fsdp import transformer_impl
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
     transformer_impl.CPUOffloadPolicy = lambda pin_memory: OffloadPolicy()  # a reference is in the CPU's memory already
-    for model_type, engine in (("language_model", FSDPEngineWithLMHead), ("value_model", FSDPEngineWithValueHead)):
-        if "cpu" not in EngineRegistry._engines.get(model_type, {}).get("fsdp", {}):
-            EngineRegistry.register(model_type=model_type, backend=["fsdp", "fsdp2"], device="cpu")(engine)
+    if "cpu" not in EngineRegistry._engines.get("language_model", {}).get("fsdp", {}):
+        register = EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+        register(FSDPEngineWithLMHead)
 
 
 def _talk_over_gloo() -> None:
@@ -255,21 +255,8 @@ def _talk_over_gloo() -> None:
     )
 
 
-def _critic_without_flash_attention() -> None:
-    """verl loads every critic with FlashAttention, which runs on GPUs alone."""
-    from transformers import AutoModelForTokenClassification
-    from verl.utils import model
-
-    def load(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
-        given = {"dtype": torch_dtype, "config": model_config, "attn_implementation": "sdpa"}
-        return AutoModelForTokenClassification.from_pretrained(local_path, **given)
-
-    model.load_valuehead_model = load
-
-
 RolloutReplicaRegistry.register("hf", _load_replica)
 _ROLLOUT_REGISTRY[("hf", "async")] = "support.verl_cpu_platform.HfAdapter"
 if os.environ.get("VERL_PLATFORM") == "cpu":
     _talk_over_gloo()
     _allow_fsdp()
-    _critic_without_flash_attention()

@@ -47,16 +47,6 @@ TRAINING = [
     "trainer.save_freq=-1",
     "trainer.resume_mode=disable",
 ]
-CRITIC = [
-    "critic.strategy=fsdp2",
-    "critic.model.use_remove_padding=false",
-    "critic.model.enable_gradient_checkpointing=false",
-    "critic.model.override_config.attn_implementation=sdpa",
-    "critic.fsdp.use_torch_compile=false",
-    "critic.fsdp.dtype=float32",
-    "critic.optim.lr=1e-3",
-]
-MERGED = ["actor_rollout_ref.model.lora.merge=true"]  # the server of these tests takes whole models, not adapters
 OWN_RAY = [
     "ray_kwargs.ray_init.address=local",  # though somebody else's cluster runs on this machine
     "ray_kwargs.ray_init.num_cpus=16",

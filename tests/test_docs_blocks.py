@@ -85,7 +85,7 @@ def test_a_command_line_is_one_that_the_command_reads(page, line):
         and not getattr(given, "multirun", 0)
     ):
         overrides = [each for each in given.overrides if "=" in each and "..." not in each]
-        load_config(name, overrides, None, None)
+        load_config(name, overrides)
 
 
 def test_scripts_that_are_called_are_there():

@@ -233,8 +233,8 @@ class Learner:
                         rollout.action = rollout.noise[len(rollout.steps)]
                 else:
                     self._act(active.values())
-                given = {i: int(r.action[0]) if self._is_discrete else r.action for i, r in active.items()}
-                steps = manager.ask("step", {i: {"action": action} for i, action in given.items()})
+                actions = {i: int(r.action[0]) if self._is_discrete else r.action for i, r in active.items()}
+                steps = manager.ask("step", {i: {"action": action} for i, action in actions.items()})
                 free = [i for i, step in steps.items() if self._add(active[i], *step)]
                 for i in free:
                     del active[i]

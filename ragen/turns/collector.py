@@ -54,7 +54,7 @@ no reply, or its environment's failure. Turns also have their tokens."""
 def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
     """The rows of a batch, each with its tensors and objects by name."""
     columns = {**(dict(batch.batch.items()) if batch.batch is not None else {}), **batch.non_tensor_batch}
-    return [{name: column[row] for name, column in columns.items()} for row in range(len(batch))]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def filter_group_data(
@@ -115,7 +115,6 @@ class TrajectoryCollector:
             ``es_manager.train.env_groups`` (groups per training batch); ``data.max_prompt_length`` and
             ``data.truncation``; ``algorithm.filter_groups``.
         tokenizer: The actor's tokenizer.
-        failures: The reason that an environment got no reply or could not continue in the last rollout, by index.
         played: The rollout caches of all trajectories of the last call of :meth:`multi_turn_loop`, also of those that
             are not in its batch.
     """
@@ -132,13 +131,17 @@ class TrajectoryCollector:
             ConfigError: A key is missing or has an invalid value, or there is no chat template.
         """
         self.config, self.tokenizer, self.processor = as_config(config), tokenizer, processor
-        self.failures: dict[int, str] = {}
         self.played: list[Cache] = []
         self._settings = replace(ContextSettings.read(config), window_mode=LIMITED)
         self._width = self.config.data.max_prompt_length or 0
         self._control = ControlTokens.of(tokenizer)
         self._encoder = ChatEncoder(tokenizer, self._control, "", processor, self._settings.template_kwargs)
         self._batches = BatchBuilder(self._settings, tokenizer, processor)
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """The reason that an environment got no reply or could not continue in the last rollout, by index."""
+        return {each["env_id"]: each["error"] for each in self.played if each["error"] is not None}
 
     # Prompts
 
@@ -249,7 +252,7 @@ class TrajectoryCollector:
             CollectError: There is no row, or too few groups had differing rewards.
         """
         self.played = []
-        if is_train and len(gen_batch) < len(envs):
+        if is_train and (not hasattr(envs, "__len__") or len(gen_batch) < len(envs)):
             gen_batch = gen_batch.repeat(self._group_n(envs), interleave=True)
         actor = VerlActor(actor_rollout_wg, self.tokenizer) if is_worker_group(actor_rollout_wg) else actor_rollout_wg
         dynamic = is_train and self.config.algorithm.filter_groups.enable
@@ -334,7 +337,6 @@ class TrajectoryCollector:
             known = {"num_actions": each["episode_lengths"], "reward": each["episode_rewards"]}
             known |= {name.removesuffix("_rate"): value for name, value in each["success"].items()}
             each["metrics"] = {f"{each['tag']}/{name}": value for name, value in known.items()}
-        self.failures = {each["env_id"]: each["error"] for each in found if each["error"] is not None}
         self.played += found
 
     def _signal(self, found: Sequence[Cache]) -> list[bool]:

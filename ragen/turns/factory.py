@@ -33,15 +33,10 @@ def make_environments(config: Any) -> tuple[EnvironmentManagerBase, EnvironmentM
         The manager of ``es_manager.train`` and that of ``es_manager.val``.
 
     Raises:
-        ConfigError: A key is missing or invalid; everything created is closed.
+        ConfigError: A key is missing or invalid.
     """
     validate_environment_config(config)
-    train = make_environment_manager(config, "train")
-    try:
-        return train, make_environment_manager(config, "val")
-    except BaseException:
-        train.close()
-        raise
+    return make_environment_manager(config, "train"), make_environment_manager(config, "val")
 
 
 create_environments = make_environments

@@ -52,13 +52,15 @@ def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int
         try:
             env_id, actions = _fields(given if type(given) is dict else dict(given))
         except (KeyError, TypeError, ValueError):
-            raise _unfit(position, given) from None
+            keys = " and ".join(INPUT_KEYS)
+            raise InputError(f"step input {position} is {in_short(given)}; expected a dict with {keys}.") from None
         if type(env_id) is not int or env_id not in envs:
             env_id = _checked_env_id(position, env_id, envs)
         if env_id in requests:
             raise InputError(f"step input {position}: env_id = {env_id} occurs twice in this call.")
-        if type(actions) is not list or not _ONLY_TEXT.issuperset(map(type, actions)):
-            _check_actions(position, actions)
+        is_plain = type(actions) is list and _ONLY_TEXT.issuperset(map(type, actions))  # nearly all are
+        if not is_plain and not (isinstance(actions, list | tuple) and all(isinstance(each, str) for each in actions)):
+            raise InputError(f"step input {position}: actions = {actions!r}; expected a list of strings.")
         entry = envs[env_id]
         status: EnvStatus = entry["status"]
         if status.terminated:
@@ -71,28 +73,8 @@ def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int
     return requests
 
 
-def _unfit(position: int, given: Any) -> InputError:
-    if not isinstance(given, Mapping):
-        return InputError(f"step input {position} is {in_short(given)}; expected a dict with {', '.join(INPUT_KEYS)}.")
-    missing, present = ", ".join(sorted(set(INPUT_KEYS) - given.keys())), ", ".join(map(str, given))
-    return InputError(f"step input {position} lacks {missing}; it has {present or 'nothing'}.")
-
-
 def _checked_env_id(position: int, env_id: Any, envs: Collection[int]) -> int:
-    try:
-        index = -1 if isinstance(env_id, bool) else operator.index(env_id)
-    except TypeError:
-        index = -1
+    index = operator.index(env_id) if hasattr(env_id, "__index__") and not isinstance(env_id, bool) else -1
     if index not in envs:
         raise InputError(f"step input {position}: env_id = {env_id!r}; expected an integer from 0 to {max(envs)}.")
     return index
-
-
-def _check_actions(position: int, actions: Any) -> None:
-    if isinstance(actions, (list, tuple)):
-        for action in actions:
-            if not isinstance(action, str):
-                break
-        else:
-            return
-    raise InputError(f"step input {position}: actions = {actions!r}; expected a list of strings.")

@@ -66,14 +66,14 @@ class RecordedEpisodes:
                 del self._past[env_id]
         if known:
             self._engine.recall(known)
-        played = self._engine.play({i: turn for i, turn in turns.items() if i not in known} if known else turns)
+        played = self._engine.play({i: turn for i, turn in turns.items() if i not in known})
         self._turns |= {i: self._turns[i] + 1 for i in turns}
         self._file.write(
             _event(i, self._turns[i], tuple(turns[i]), result[:-1])
             for i, result in played.items()
             if type(result) is not EnvFailed
         )
-        return {i: played[i] if i in played else known[i][1] for i in turns} if known else played
+        return {i: known[i][1] if i in known else played[i] for i in turns}
 
     def close(self) -> None:
         """Unlock the journal."""

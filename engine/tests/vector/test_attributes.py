@@ -29,7 +29,6 @@ def test_methods_are_called_and_attributes_read(lanes):
     envs, other = lanes(walks(2, render_mode="rgb_array")), SyncVectorEnv(walks(2, render_mode="rgb_array"))
     envs.reset(seed=0), other.reset(seed=0)
     same(envs.render(), other.render())
-    same(envs.call("length"), other.call("length"))
     same(envs.get_attr("render"), other.get_attr("render"))
     same(envs.np_random_seed, other.np_random_seed)
     envs.call_async("push", distance=1.0)

@@ -41,7 +41,6 @@ def test_make_vec_takes_what_gymnasium_s_takes():
         assert envs.metadata["autoreset_mode"] is gym.vector.AutoresetMode.SAME_STEP
         assert envs.spec.id == "CartPole-v1" and envs.spec.kwargs["num_envs"] == 2
         assert "CartPole-v1" in repr(envs)
-        envs.reset(seed=0)
     finally:
         envs.close()
 

@@ -65,10 +65,6 @@ class Saves(Draws):
         self.left, self.hidden[0], self.np_random = state
 
 
-def brought_home(envs):
-    envs._envs.engine.move_to_main(range(ENVS))
-
-
 def switched(envs):
     engine = envs._envs.engine
     engine.use_lanes = not engine.use_lanes
@@ -109,8 +105,8 @@ MODES = {
 @pytest.mark.parametrize(
     ("kind", "resets", "change", "backend"),
     [
-        *itertools.product([Draws], MODES, (nothing, kill, brought_home, switched), ["process"]),
-        *itertools.product([wrapped], ["next step"], (kill, brought_home), ["process"]),
+        *itertools.product([Draws], MODES, (nothing, kill, switched), ["process"]),
+        *itertools.product([wrapped], ["next step"], (kill, switched), ["process"]),
         *itertools.product([Draws, Saves], ["plain", "mask"], [kill], ["executor"]),
         (Saves, "plain", kill, "process"),
     ],

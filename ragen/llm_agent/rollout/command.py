@@ -14,7 +14,7 @@ import base64
 import io
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from ragen.config.command_line import (
     add_sweep_argument,
     main_of,
 )
-from ragen.config.loading import DATED, as_config, compose
+from ragen.config.loading import DATED, as_config, compose, override_key
 from ragen.errors import (
     BackendError,
     ConfigError,
@@ -37,7 +37,6 @@ from ragen.errors import (
 )
 from ragen.files import json_text, write_whole
 from ragen.llm_agent.backends.batch import read_sampling
-from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.rollout_file import describe_run
@@ -77,6 +76,7 @@ _CODES = {
     StorageError: FAILED,
 }
 """Exit codes of what ends a rollout early, special cases first; a signal has its own."""
+_ROLLOUT = "actor_rollout_ref.rollout"
 MOST_IMAGES = 12_000_000  # characters of data URIs in a page; further images are omitted
 
 
@@ -135,17 +135,17 @@ def run(config: Any) -> int:
     backend = create_backend(config, tokenizer)
     try:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
-            proxy.prepare(val=mode == "val")
+            played = Run(proxy, file)
             with file, sigterm_as_ctrl_c() as stop:
                 try:
-                    played_in = _begin_and_play(proxy, mode, file, limits)
+                    played.play(limits)
                 except (KeyboardInterrupt, LimitReachedError, StorageError) as why:
-                    _report_kept(proxy, file, why, stop)
+                    played.report_kept(why, stop)
                     return next((code for error, code in _CODES.items() if isinstance(why, error)), stop.code)
-                code = _finish(proxy, mode, file, played_in)
+                code = played.finish()
                 if config.report:
-                    _write_page(proxy, file)
-                last_words = _last_words(proxy, mode)
+                    played.write_page()
+                last_words = played.last_words()
         for line in last_words:  # after closing the environments, which may log counted failures
             print(line)
         return code
@@ -153,15 +153,30 @@ def run(config: Any) -> int:
         backend.close()
 
 
+def composed(name: str, overrides: Sequence[str] = (), directory: str | None = None) -> Any:
+    """See :func:`~ragen.config.loading.compose`; a sampling parameter that has no effect is refused.
+
+    Raises:
+        ConfigError: It was overridden, and in validations ``val_kwargs`` take precedence.
+    """
+    config = compose(name, overrides, directory)
+    whole, given = as_config(config), {*map(override_key, overrides)}
+    for name, value in whole.actor_rollout_ref.rollout.val_kwargs if whole.mode == "val" else ():
+        key, own = f"{_ROLLOUT}.{name}", f"{_ROLLOUT}.val_kwargs.{name}"
+        if key in given and own not in given and value not in (None, whole.select(key)):
+            raise ConfigError(f"{key} has no effect with mode=val, which samples with {own}={value}: set that.")
+    return config
+
+
 def resumable(name: str, overrides: Sequence[str] = (), directory: str | None = None) -> Any:
-    """See :func:`~ragen.config.loading.compose`; a run can only be resumed in the folder that it wrote to.
+    """See :func:`composed`; a run can only be resumed in the folder that it wrote to.
 
     Raises:
         ConfigError: ``resume`` is true, and ``output_dir`` is a new folder for each run.
     """
     from omegaconf import OmegaConf
 
-    config = compose(name, overrides, directory)
+    config = composed(name, overrides, directory)
     written: Any = OmegaConf.to_container(config, resolve=False)
     if written.get("resume") is True and written.get("output_dir") == DATED:
         raise ConfigError("resume=true needs the folder of the run that is to go on: output_dir=FOLDER.")
@@ -177,110 +192,167 @@ reply, or environments failed in more than 5 % of the episodes, 4 if a limit end
 """
 
 
-def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
-    """Play the missing episodes; returns the seconds taken. Replies under way are kept however it ends."""
-    file.begin(describe_run(proxy.config))
-    if isinstance(proxy.actor, BackendActor):
-        proxy.actor.journal = file.open_journal()
-    _report_plan(proxy, mode, file)
-    start = time.perf_counter()
-    try:
-        _play(proxy, mode, file, limits)
-    finally:
-        wait_for_replies(proxy.actor)
-        file.count(usage_of(proxy))
-    return time.perf_counter() - start
+class Run:
+    """One rollout of the command, from its plan to its last lines."""
 
+    def __init__(self, proxy: LLMAgentProxy, file: RolloutFile) -> None:
+        """Create the environments, whose configuration is thereby checked."""
+        self.proxy, self.file, self.config, self.seconds = proxy, file, proxy.config, 0.0
+        self.actor: Any = proxy.actor
+        self.es_manager, _ = proxy.prepare(self.config.mode == "val")
+        self.envs = len(self.es_manager.envs)
 
-def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
-    """Print the plan of the run and its output file."""
-    es_manager, _ = proxy.prepare(val=mode == "val")
-    count, kept = len(es_manager.envs), len(file.kept)
-    tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
-    who = proxy.actor.title or proxy.config.actor.backend
-    answered = f", answered by {who}" if kept < count else ""
-    lines = [
-        f"{counted(count, 'trajectory', 'trajectories')} of {', '.join(tags)}, up to "
-        f"{counted(proxy.max_turn, 'turn', 'turns')} each{answered}; rows go to {shown_path(file.path)}"
-    ]
-    if file.set_aside is not None:
-        lines.append(f"the files of the previous run are now in {shown_path(file.set_aside)}")
-    replies = file.journal.replies if file.journal is not None else 0
-    if kept == count:
-        lines.append("all of them are finished, so no request is sent; resume=false starts over")
-    elif kept or replies:
-        known = f", and {counted(replies, 'reply is', 'replies are')} recorded" if replies else ""
-        are = "is" if kept == 1 else "are"
-        lines.append(f"{kept} of them {are} already finished{known}; continuing with the rest")
-    print(*lines, sep="\n", file=sys.stderr)
+    def play(self, limits: Limits) -> None:
+        """Play the missing episodes. Replies under way are kept however it ends."""
+        self.file.begin(describe_run(self.config))
+        self.actor.journal = self.file.open_journal()
+        self._report_plan()
+        start = time.perf_counter()
+        try:
+            if len(self.file.kept) < self.envs:
+                self._play(watch(limits, lambda: self.actor.usage))
+        finally:
+            wait_for_replies(self.actor)
+            self.file.count(self.actor.usage)
+        self.seconds = time.perf_counter() - start
 
+    def _report_plan(self) -> None:
+        """Print the plan of the run and its output file."""
+        kept, replies = len(self.file.kept), self.actor.journal.replies
+        tags = dict.fromkeys(entry["tag"] for entry in self.es_manager.envs)
+        answered = f", answered by {self.actor.title or self.config.actor.backend}" if kept < self.envs else ""
+        lines = [
+            f"{counted(self.envs, 'trajectory', 'trajectories')} of {', '.join(tags)}, up to "
+            f"{counted(self.proxy.max_turn, 'turn', 'turns')} each{answered}; rows go to {shown_path(self.file.path)}"
+        ]
+        if self.file.set_aside is not None:
+            lines.append(f"the files of the previous run are now in {shown_path(self.file.set_aside)}")
+        if kept == self.envs:
+            lines.append("all of them are finished, so no request is sent; resume=false starts over")
+        elif kept or replies:
+            known = f", and {counted(replies, 'reply is', 'replies are')} recorded" if replies else ""
+            lines.append(f"{counted(kept, 'is', 'are')} already finished{known}; continuing with the rest")
+        print(*lines, sep="\n", file=sys.stderr)
 
-def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
-    """Print why the run ends, what is saved, and how to resume."""
-    reason, further = "terminated" if stop.is_terminated else "interrupted", ""
-    if isinstance(why, LimitReachedError | StorageError):
-        reason = printable(str(why)).removesuffix(".")
-    raised: dict[str, str] = {}
-    if isinstance(why, LimitUnmeasuredError):
-        raised, further = dict.fromkeys(why.keys, "null"), ", without it"
-    elif isinstance(why, LimitReachedError):  # replies that were pending count too
-        used = usage_of(proxy)
-        if raised := raise_limit(proxy.config.limit, why.key, used):
-            further = ", with as much again"
-        reason += f": {told} so far" if (told := ", ".join(spent(used).values())) else ""
-    finished = counted(file.written, "finished trajectory", "finished trajectories")
-    replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
-    print(f"{reason}; saved in {shown_path(file.path.parent)}: {finished}{replies}", file=sys.stderr)
-    if command := command_that_goes_on(proxy.config, raised):
-        print(f"to resume{further}: {command}", file=sys.stderr)
+    def _play(self, check: Callable[[], None]) -> None:
+        """Play the episodes that the file lacks; each is written as soon as it is finished."""
+        from ragen.llm_agent.rollout.trajectories import trajectories
 
+        mode, val = self.config.mode, self.config.mode == "val"
+        known = [record["success"] for record in self.file.kept.values() if outcome(record) == JUDGED]
+        earlier = len(self.file.kept), len(known), sum(map(bool, known))
+        progress = Progress(self.actor.activity, lambda: self.actor.usage, self.envs, earlier)
 
-def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) -> int:
-    """Sort the file, and print the results; returns the exit code."""
-    from ragen.results.figures import evaluate, write_results
-    from ragen.results.tables import print_results, summary_lines
+        def on_over(states: list[dict[str, Any]]) -> None:
+            if states:
+                self.file.add(trajectories(self.proxy, mode, states))
+                self.file.count(self.actor.usage)  # a run that is killed is told by it, up to here
+                judged = [each for each in states if is_valid(each) and each["env_id"] not in self.proxy.failures]
+                succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
+                progress.over(len(states), len(judged), succeeded)
 
-    es_manager, _ = proxy.prepare(val=mode == "val")
-    group_size = proxy.config.select(f"es_manager.{mode}.group_size")
-    records = file.finish(group_size)
-    results, usage = evaluate(records), usage_of(proxy)
-    file.count(usage)
-    write_results(results, usage, file.path.with_name(RESULTS))
-    if proxy.rollout_states:
-        times = {"seconds": {**proxy.seconds, "total": total}, "work": es_manager.work().describe()}
-        file.write_beside(TIMES, json_text(times) + "\n")
-    console = new_console(is_plain=True)
-    print_results(console, results, usage)
-    if results[-1].env_errors and (folder := proxy.config.es_manager.crash_report_dir) is not None:
-        from ragen.tools.crash_report import count_reports
+        with progress.shown():
+            # no training batch, since it would not be used
+            self.proxy.play({"validate": val}, val, check, on_over, self.file.kept)
 
-        console.print(count_reports(folder), soft_wrap=True)
-    _report_failures(console, proxy, records)
-    if told := unfinished(file.path, records):
-        console.print(told, soft_wrap=True)
-    if proxy.rollout_states and proxy.config.verbose:
-        for line in summary_lines(proxy.seconds, total, es_manager.lane_stats()):
-            console.print(line, soft_wrap=True)
-    console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {shown_path(file.path)}", soft_wrap=True)
-    return _exit_code(results)
+    def report_kept(self, why: BaseException, stop: Stop) -> None:
+        """Print why the run ends, what is saved, and how to resume."""
+        reason, further = "terminated" if stop.is_terminated else "interrupted", ""
+        if isinstance(why, LimitReachedError | StorageError):
+            reason = printable(str(why)).removesuffix(".")
+        raised: dict[str, str] = {}
+        if isinstance(why, LimitUnmeasuredError):
+            raised, further = dict.fromkeys(why.keys, "null"), ", without it"
+        elif isinstance(why, LimitReachedError):  # replies that were pending count too
+            used = self.actor.usage
+            if raised := raise_limit(self.config.limit, why.key, used):
+                further = ", with as much again"
+            reason += f": {told} so far" if (told := ", ".join(spent(used).values())) else ""
+        finished = counted(self.file.written, "finished trajectory", "finished trajectories")
+        replies = "" if self.file.journal is None else f" and {counted(self.file.journal.replies, 'reply', 'replies')}"
+        print(f"{reason}; saved in {shown_path(self.file.path.parent)}: {finished}{replies}", file=sys.stderr)
+        if command := command_that_goes_on(self.config, raised):
+            print(f"to resume{further}: {command}", file=sys.stderr)
 
+    def finish(self) -> int:
+        """Sort the file, and print the results; returns the exit code."""
+        from ragen.results.figures import evaluate, write_results
+        from ragen.results.tables import print_results, summary_lines
 
-def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
-    """The last lines: tags that are not deterministic or not restored, and the time saved by workers."""
-    es_manager, _ = proxy.prepare(val=mode == "val")
-    differing = es_manager.not_deterministic()
-    lines = [
-        f"{tag} is not deterministic: a replay of its actions gave something else, so its results change from run to "
-        f"run; ragen check {env_type} says where"
-        for tag, env_type in differing.items()
-    ]
-    lines += [
-        f"{tag} is not restored by its save() and load(): an episode that goes on from a snapshot, as after the loss "
-        f"of a worker, may go on differently; ragen check {env_type} says where"
-        for tag, env_type in es_manager.not_restored().items()
-        if tag not in differing  # a faithful load() cannot help that
-    ]
-    return [*lines, es_manager.work().describe()] if proxy.rollout_states else lines
+        file, proxy, config, usage = self.file, self.proxy, self.config, self.actor.usage
+        records = file.finish(config.select(f"es_manager.{config.mode}.group_size"))
+        results = evaluate(records)
+        write_results(results, usage, file.path.with_name(RESULTS))
+        if proxy.rollout_states:
+            times = {"seconds": {**proxy.seconds, "total": self.seconds}, "work": self.es_manager.work().describe()}
+            file.write_beside(TIMES, json_text(times) + "\n")
+        console = new_console(is_plain=True)
+        print_results(console, results, usage)
+        if results[-1].env_errors and (folder := config.es_manager.crash_report_dir) is not None:
+            from ragen.tools.crash_report import count_reports
+
+            console.print(count_reports(folder), soft_wrap=True)
+        self._report_failures(console, records)
+        if told := unfinished(file.path, records):
+            console.print(told, soft_wrap=True)
+        if proxy.rollout_states and config.verbose:
+            for line in summary_lines(proxy.seconds, self.seconds, self.es_manager.lane_stats()):
+                console.print(line, soft_wrap=True)
+        rows = counted(len(records), "trajectory", "trajectories")
+        console.print(f"{rows} in {shown_path(file.path)}", soft_wrap=True)
+        return _exit_code(results)
+
+    def _report_failures(self, console: Console, records: Sequence[dict[str, Any]]) -> None:
+        """Print the number of trajectories without a reply, and of those that ran out of context.
+
+        Raises:
+            BackendError: No trajectory got a reply.
+        """
+        missing = [record["error"] for record in records if "error" in record]
+        full = [record["out_of_context"] for record in records if "out_of_context" in record]
+        command = command_that_goes_on(self.config)
+        if len(missing) + len(full) == len(records) and not any(record["actions"] for record in records):
+            again = f" To try again: {command}" if command else ""
+            raise BackendError(f"no prompt got a reply: {printable([*missing, *full][0])}.{again}")
+        for reasons, what in ((full, "ended out of context, and count"), (missing, "ended without a reply")):
+            if reasons:
+                told = f"{counted(len(reasons), 'trajectory', 'trajectories')} {what}; the first: {reasons[0]}"
+                console.print(printable(told), soft_wrap=True)
+        if missing and command:
+            console.print(f"to request them again: {command}", soft_wrap=True)
+
+    def last_words(self) -> list[str]:
+        """The last lines: tags that are not deterministic or not restored, and the time saved by workers."""
+        differing = self.es_manager.not_deterministic()
+        lines = [
+            f"{tag} is not deterministic: a replay of its actions gave something else, so its results change from run "
+            f"to run; ragen check {env_type} says where"
+            for tag, env_type in differing.items()
+        ]
+        lines += [
+            f"{tag} is not restored by its save() and load(): an episode that goes on from a snapshot, as after the "
+            f"loss of a worker, may go on differently; ragen check {env_type} says where"
+            for tag, env_type in self.es_manager.not_restored().items()
+            if tag not in differing  # a faithful load() cannot help that
+        ]
+        return [*lines, self.es_manager.work().describe()] if self.proxy.rollout_states else lines
+
+    def write_page(self) -> None:
+        """Write ``report.html`` beside the trajectories, with the images that this process has."""
+        from ragen.results.page import render  # late, so that help comes at once
+
+        path = self.file.path.with_name(PAGE)
+        room, images = MOST_IMAGES, dict[int, list[list[str]]]()
+        for state in self.proxy.rollout_states:
+            shown = [list(map(_data_uri, turn.get("images", ()))) for turn in state["history"]]
+            room -= sum(len(each) for turn in shown for each in turn)
+            if any(shown) and room > 0:
+                images[state["env_id"]] = shown
+        try:
+            write_whole(path, render(self.file.path, read_rows(self.file.path), images))
+        except OSError as error:
+            raise ConfigError(f"the report cannot be written to {path}: {error.strerror}.") from error
+        print(f"report in {shown_path(path)}")
 
 
 def _exit_code(results: Sequence[TagResult]) -> int:
@@ -295,76 +367,6 @@ def _exit_code(results: Sequence[TagResult]) -> int:
         file=sys.stderr,
     )
     return SAYS_LITTLE
-
-
-def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> None:
-    """Play the episodes that the file lacks; each is written as soon as it is finished."""
-    from ragen.llm_agent.rollout.trajectories import trajectories
-
-    val = mode == "val"
-    es_manager, _ = proxy.prepare(val)
-    if len(file.kept) == len(es_manager.envs):
-        return
-
-    check = watch(limits, lambda: usage_of(proxy))
-    known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
-    earlier = len(file.kept), len(known), sum(map(bool, known))
-    progress = Progress(proxy.actor.activity, lambda: usage_of(proxy), len(es_manager.envs), earlier)
-
-    def on_over(states: list[dict[str, Any]]) -> None:
-        if states:
-            file.add(trajectories(proxy, mode, states))
-            file.count(usage_of(proxy))  # a run that is killed is told by it, up to here
-            judged = [each for each in states if is_valid(each) and each["env_id"] not in proxy.failures]
-            succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
-            progress.over(len(states), len(judged), succeeded)
-
-    with progress.shown():
-        # no training batch, since it would not be used
-        proxy.play({"validate": val}, val, check, on_over, file.kept)
-
-
-def usage_of(proxy: LLMAgentProxy) -> dict[str, float]:
-    """The actor's usage; empty if it does not count."""
-    return proxy.actor.usage
-
-
-def _report_failures(console: Console, proxy: LLMAgentProxy, records: Sequence[dict[str, Any]]) -> None:
-    """Print the number of trajectories without a reply, and of those that ran out of context.
-
-    Raises:
-        BackendError: No trajectory got a reply.
-    """
-    missing = [record["error"] for record in records if "error" in record]
-    full = [record["out_of_context"] for record in records if "out_of_context" in record]
-    command = command_that_goes_on(proxy.config)
-    if len(missing) + len(full) == len(records) and not any(record["actions"] for record in records):
-        again = f" To try again: {command}" if command else ""
-        raise BackendError(f"no prompt got a reply: {printable([*missing, *full][0])}.{again}")
-    for reasons, what in ((full, "ended out of context, and count"), (missing, "ended without a reply")):
-        if reasons:
-            told = f"{counted(len(reasons), 'trajectory', 'trajectories')} {what}; the first: {reasons[0]}"
-            console.print(printable(told), soft_wrap=True)
-    if missing and command:
-        console.print(f"to request them again: {command}", soft_wrap=True)
-
-
-def _write_page(proxy: LLMAgentProxy, file: RolloutFile) -> None:
-    """Write ``report.html`` beside the trajectories, with the images that this process has."""
-    from ragen.results.page import render  # late, so that help comes at once
-
-    path = file.path.with_name(PAGE)
-    room, images = MOST_IMAGES, dict[int, list[list[str]]]()
-    for state in proxy.rollout_states:
-        shown = [list(map(_data_uri, turn.get("images", ()))) for turn in state["history"]]
-        room -= sum(len(each) for turn in shown for each in turn)
-        if any(shown) and room > 0:
-            images[state["env_id"]] = shown
-    try:
-        write_whole(path, render(file.path, read_rows(file.path), images))
-    except OSError as error:
-        raise ConfigError(f"the report cannot be written to {path}: {error.strerror}.") from error
-    print(f"report in {shown_path(path)}")
 
 
 def _data_uri(image: Any) -> str:

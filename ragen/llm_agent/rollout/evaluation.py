@@ -18,9 +18,8 @@ from ragen.config.command_line import (
     main_of,
 )
 from ragen.config.loading import DATED, override_key
-from ragen.config.loading import compose as compose_config
 from ragen.errors import ConfigError
-from ragen.llm_agent.rollout.command import add_arguments, run
+from ragen.llm_agent.rollout.command import add_arguments, composed, run
 
 PROG = "ragen eval"
 DEFAULT_CONFIG = "evaluate_api_llm"
@@ -57,7 +56,7 @@ def compose(name: str, overrides: Sequence[str] = (), directory: str | None = No
     """
     from omegaconf import OmegaConf
 
-    config = compose_config(name, overrides, directory)
+    config = composed(name, overrides, directory)
     written, given = OmegaConf.to_container(config, resolve=False), {*map(override_key, overrides)}
     own = ("actor.backend", "scripted", "openai"), ("resume", False, True)
     folder = "output_dir", DATED, f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"

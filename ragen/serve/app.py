@@ -406,7 +406,7 @@ def _schema(title: str, required: str, **properties: Any) -> dict[str, Any]:
     return {"title": title, "type": "object", "properties": properties, "required": [required]}
 
 
-_TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
+_TEXT = {"type": "string"}
 _OBSERVATION = _schema("Observation", "text", text=_TEXT, images={"type": "array", "items": _TEXT})
 _ACTION = _schema("TextAction", "text", text=_TEXT, metadata={"type": "object"}) | {"additionalProperties": False}
 """Clients consider a server whose action has the name Action one that only has tools."""
@@ -417,12 +417,7 @@ SCHEMA = {
         "State",
         "step_count",
         episode_id={"anyOf": [_TEXT, {"type": "null"}]},
-        step_count=_NUMBER,
-        env=_TEXT,
-        seed=_NUMBER,
-        mode=_TEXT,
-        actions_left=_NUMBER,
-        done={"type": "boolean"},
+        step_count={"type": "integer"},
     ),
     "reset_observation": _OBSERVATION,
 }

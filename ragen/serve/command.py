@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import socket
 import threading
@@ -63,8 +62,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     limits.add_argument(
         "--idle-timeout",
-        type=_seconds,
-        default=3600.0,
+        type=positive,
+        default=3600,
         metavar="SECONDS",
         help="close a session without calls after this long (default: %(default)s)",
     )
@@ -222,13 +221,3 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         action_sep=replies.action_sep,
         max_actions_per_turn=most,
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time of more than 0 seconds")
-    return value

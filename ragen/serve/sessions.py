@@ -26,8 +26,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from envlanes.episode.turn import Observation, Turn
 from envlanes.journal import JournalFile
@@ -77,28 +78,18 @@ class ServeSettings:
     config: Mapping[str, Any]
     tags: Sequence[str]
     max_sessions: int = 1024
-    idle_timeout: float = 3600.0
+    idle_timeout: float = 3600
     journal_dir: Path | None = None
     action_sep: str = "||"
     max_actions_per_turn: int | None = None
 
 
-@dataclass
-class _Episode:
-    """An episode and its last answer."""
+class _Episode(NamedTuple):
+    """An episode, and the last line of its journal: the number of turns, the actions left, the last answer."""
 
     session: Session
-    head: dict[str, Any]  # env, seed, mode, episode_id, max_actions
-    answer: Answer
-    request_id: str | None = None
-    turns: int = 0
-    actions_left: int = 0
-
-    def note(self, line: Mapping[str, Any]) -> None:
-        """Count a turn that was played."""
-        self.turns += 1
-        self.actions_left -= line["executed"]
-        self.answer, self.request_id = line["answer"], line["request_id"]
+    head: dict[str, Any]  # env, seed, mode, episode_id
+    last: dict[str, Any]
 
 
 class Sessions:
@@ -292,8 +283,8 @@ class ServedSession:
             await self._load()
             episode = self._episode
             try:
-                if request_id is not None and episode is not None and episode.request_id == request_id:
-                    return episode.answer
+                if request_id is not None and episode is not None and episode.last["request_id"] == request_id:
+                    return episode.last["answer"]
                 return await call(request_id, *arguments)
             finally:
                 self.used = time.monotonic()
@@ -303,10 +294,9 @@ class ServedSession:
             return
         try:
             self._journal = journal = await asyncio.to_thread(JournalFile, self._path)
-            events = journal.events
-            begun = max((place for place, each in enumerate(events) if "head" in each), default=0)
-            head, *turns = events[begun:] or [{}]
-            if head and ["head" in head, *(each["turn"] for each in turns)] != [True, *range(len(turns))]:
+            begun = max((place for place, each in enumerate(journal.events) if "head" in each), default=0)
+            lines = journal.events[begun:]
+            if lines and ["head" in lines[0], *(each["turn"] for each in lines)] != [True, *range(len(lines))]:
                 raise ConfigError("the lines of its journal do not follow one another; remove it to begin anew.")
         except BaseException as error:
             self._has_ended = True
@@ -316,35 +306,30 @@ class ServedSession:
                 raise SessionLostError(f"the session cannot go on: {error}") from error
             raise
         self._is_loaded = True
-        if head:
-            played = [(Turn(tuple(each["actions"]), each["actions_left"]), each["recorded"]) for each in turns]
-            episode = self._begin(self._session(head["head"], head["first"], played), head)
-            for each in turns:
-                episode.note(each)
+        if lines:
+            head, first = lines[0]["head"], lines[0]["first"]
+            asked = [Turn(tuple(each["actions"]), before["left"]) for before, each in pairwise(lines)]
+            played = zip(asked, [each["recorded"] for each in lines[1:]], strict=True)
+            self._episode = _Episode(self._session(head, first, played), head, lines[-1])
 
     def _session(self, head: Mapping[str, Any], *played: Any) -> Session:
         return Session(self._sessions.service, head["env"], head["seed"], head["mode"], *played)
-
-    def _begin(self, session: Session, line: Mapping[str, Any]) -> _Episode:
-        head = line["head"]
-        self._episode = _Episode(session, head, line["answer"], line["request_id"], 0, head["max_actions"])
-        return self._episode
 
     async def _reset(self, request_id: str | None, head: dict[str, Any]) -> Answer:
         before, session = self._episode, self._session(head)
         try:
             opened = await session.open()
-            head["max_actions"] = opened.max_actions
             about = {"turn": 0, **{name: head[name] for name in ("env", "seed", "episode_id")}}
             answer = await _answer(opened.observation, None, False, about)
-            line = {"head": head, "first": session.first, "request_id": request_id, "answer": answer}
+            line = {"head": head, "first": session.first, "turn": 0, "left": opened.max_actions}
+            line |= {"request_id": request_id, "answer": answer}
             # Appended before earlier episodes are dropped, so that a full disk leaves these.
             await self._disk(JournalFile.write, [line], True)
             await self._disk(partial(JournalFile.write, anew=True), [line], True)
         except BaseException:
             await session.close()
             raise
-        self._begin(session, line)
+        self._episode = _Episode(session, head, line)
         if before is not None:
             await before.session.close()
         return answer
@@ -353,34 +338,28 @@ class ServedSession:
         episode = self._episode
         if episode is None:
             raise StateError("there is no episode yet; send reset first.")
-        if episode.answer["done"]:
-            raise EpisodeOverError(f"the episode is over after {episode.turns} turns; send reset.")
+        turn, left = episode.last["turn"], episode.last["left"]
+        if episode.last["answer"]["done"]:
+            raise EpisodeOverError(f"the episode is over after {turn} turns; send reset.")
         settings, env = self._sessions.settings, episode.head["env"]
         actions = sent_actions(text, settings.action_sep if self._sessions.named[env] else None)
         actions = actions[: settings.max_actions_per_turn]
         try:
-            result = await episode.session.play(actions, episode.actions_left)
-            left = episode.actions_left - len(result.executed)
+            result = await episode.session.play(actions, left)
+            left -= len(result.executed)
             is_over = bool(result.done) or left <= 0
             is_cut = is_over and not (result.done and "env_error" not in result.info)
-            about: dict[str, Any] = {"turn": episode.turns + 1, "malformed": result.malformed, "actions_left": left}
+            about: dict[str, Any] = {"turn": turn + 1, "malformed": result.malformed, "actions_left": left}
             about |= {"info": result.info, "truncated": is_cut}
             # the reward is the environment's own, without the format penalty
             answer = await _answer(result.observation, float(result.reward), is_over, about)
-            line = {
-                "turn": episode.turns,
-                "actions": actions,
-                "actions_left": episode.actions_left,
-                "recorded": episode.session.played[-1][1],
-                "executed": len(result.executed),
-                "request_id": request_id,
-                "answer": answer,
-            }
+            line = {"turn": turn + 1, "actions": actions, "recorded": episode.session.played[-1][1], "left": left}
+            line |= {"request_id": request_id, "answer": answer}
             await self._disk(JournalFile.write, [line], True)
         except BaseException:  # the turn has not happened
-            await episode.session.rewind(episode.turns)
+            await episode.session.rewind(turn)
             raise
-        episode.note(line)
+        self._episode = episode._replace(last=line)
         return answer
 
     async def _state(self, _: str | None) -> Answer:
@@ -388,8 +367,8 @@ class ServedSession:
         if episode is None:
             return NO_EPISODE
         head = {name: episode.head[name] for name in ("episode_id", "env", "seed", "mode")}
-        left, done = episode.actions_left, episode.answer["done"]
-        return {**head, "step_count": episode.turns, "actions_left": left, "done": done}
+        last = episode.last
+        return {**head, "step_count": last["turn"], "actions_left": last["left"], "done": last["answer"]["done"]}
 
     def _head(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The beginning of an episode, from the data of a reset."""

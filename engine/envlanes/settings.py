@@ -20,7 +20,6 @@ ON_ENV_FAILURE = ("fallback", "truncate", "raise")
 MODES: tuple[Mode, ...] = (True, False, "auto")
 
 ALL, WORKERS = "all", "worker"
-CURRENT = "current"
 
 
 @dataclass(frozen=True)
@@ -34,17 +33,12 @@ class RayOptions:
         resources: Custom resources that each worker claims on its node, by name.
         nodes: ``"all"`` of them, ``"worker"`` for all but the head, or the ones that are named: by id (or how it
             begins), address or host name.
-        placement_group: Name of a placement group whose bundles the claims are made of, ``"current"`` for the one that
-            this process is in; None for none.
-        runtime_env: Ray's ``runtime_env`` for the nodes, for example to ship code; empty for the job's alone.
     """
 
     address: str | None = None
     num_cpus: float = 1
     resources: Mapping[str, float] = field(default_factory=dict)
     nodes: str | Sequence[str] = ALL
-    placement_group: str | None = None
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -75,12 +69,6 @@ class RayOptions:
             raise ConfigError(f"ray = {values!r}: expected a mapping such as {{num_cpus: 1, nodes: all}}.")
         _refuse_unknown(cls, values, "ray.")
         return cls(**{name: value for name, value in values.items() if value is not None})
-
-    def local_paths(self) -> list[str]:
-        """The folders that ``runtime_env`` ships from this machine, which Ray does for a whole job alone."""
-        listed = self.runtime_env.get("py_modules") or []
-        paths = [self.runtime_env.get("working_dir"), *(listed if isinstance(listed, list) else [listed])]
-        return [str(path) for path in paths if path and "://" not in str(path)]
 
     def claims(self) -> dict[str, float]:
         """The claims of one worker, by Ray's names."""
@@ -214,7 +202,6 @@ _FIELDS: dict[str, _Expected] = {
 }
 _RAY_FIELDS: dict[str, _Expected] = {
     "address": _TEXT,
-    "placement_group": _TEXT,
     "num_cpus": (_is_amount, "a number of at least 0"),
     "resources": (
         lambda value: isinstance(value, Mapping) and all(map(_is_amount, value.values())),
@@ -224,5 +211,4 @@ _RAY_FIELDS: dict[str, _Expected] = {
         lambda value: value in (ALL, WORKERS) or (type(value) is not str and bool(value) and all(map(_is_text, value))),
         "'all', 'worker', or a list of nodes",
     ),
-    "runtime_env": (lambda value: isinstance(value, Mapping), "a mapping, which ray.init takes"),
 }

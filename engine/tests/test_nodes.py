@@ -168,8 +168,6 @@ def test_a_node_with_other_versions_is_refused_by_name():
         ({"nodes": "workers"}, "ray.nodes"),
         ({"nodes": []}, "ray.nodes"),
         ({"nodes": [3]}, "ray.nodes"),
-        ({"placement_group": ""}, "ray.placement_group"),
-        ({"runtime_env": "."}, "ray.runtime_env"),
         ("all", "ray"),
     ],
 )

@@ -7,11 +7,9 @@ Without Ray's part the same is tried in ``engine/tests/test_nodes.py``, and what
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from contextlib import suppress
-from zipfile import ZipFile
 
 import psutil
 import pytest
@@ -137,24 +135,6 @@ def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(cluster, hon
     cluster.remove_node(index_of(cluster, new))
 
 
-def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(cluster, tmp_path, monkeypatch):
-    here = tmp_path / "here"
-    here.mkdir()
-    (here / "only_in_main.py").write_text("from support.faulty_envs import Walk\nclass Mine(Walk): pass\n")
-    with ZipFile(tmp_path / "shipped.zip", "w") as package:
-        package.write(here / "only_in_main.py", "shipped/only_in_main.py")
-    monkeypatch.syspath_prepend(here)
-    settings = walks(ray={"runtime_env": {"working_dir": f"file://{tmp_path}/shipped.zip"}})
-    settings["custom_envs"]["Good"]["env_type"] = "only_in_main:Mine"
-    expected = sequential(settings, TURNS)
-    shutil.rmtree(here)
-    with EnvStateManager(settings) as manager:
-        assert freeze(play(manager, TURNS)) == expected[0]
-        assert lanes(manager).keys() == {node_id[:6] for node_id in cluster.node_ids()}
-    with pytest.raises(ConfigError, match=r"ray.runtime_env: \. cannot be shipped any more"):
-        EnvStateManager(walks(ray={"runtime_env": {"working_dir": "."}}))
-
-
 def test_an_actor_has_a_manager_and_nothing_is_left_when_it_is_killed(honest):
     holder = ray.remote(Holder).options(num_cpus=0).remote(walks())
     assert ray.get(holder.play.remote(TURNS)) == honest[0]
@@ -169,17 +149,9 @@ def test_what_is_not_free_cannot_be_claimed():
         EnvStateManager(walks(ray={"nodes": ["nowhere"]}))
     with pytest.raises(ConfigError, match="this process is connected to the cluster at"):
         EnvStateManager(walks(ray={"address": "10.0.0.1:6379"}))
-    with pytest.raises(ConfigError, match="this process is not in a placement group"):
-        EnvStateManager(walks(ray={"placement_group": "current"}))
 
 
-def test_lanes_stay_in_the_bundles_of_a_placement_group_and_on_the_nodes_that_are_named(cluster, honest):
-    group = ray.util.placement_group([{"CPU": 2}], name="for lanes")
-    assert group.wait(30)
-    with EnvStateManager(walks(ray={"placement_group": "for lanes"})) as manager:
-        assert freeze(play(manager, TURNS)) == honest[0]
-        assert len(lanes(manager)) == 1
-    ray.util.remove_placement_group(group)
+def test_workers_stay_on_the_nodes_that_are_named(cluster, honest):
     chosen = cluster.node_ids()[1]
     with EnvStateManager(walks(ray={"nodes": [chosen[:12]], "num_cpus": 0})) as manager:
         assert freeze(play(manager, TURNS)) == honest[0]

@@ -316,10 +316,6 @@ class Ray(Section):
     """Other resources that it claims, by name."""
     nodes: str | list[str] = "all"
     """all, worker (without the head), or a list of nodes."""
-    placement_group: str | None = None
-    """Name of a placement group to claim from, or current."""
-    runtime_env: dict[str, Any] | None = None
-    """Environment that Ray prepares on the nodes, such as {working_dir: .}."""
 
 
 class EsManager(Managed):

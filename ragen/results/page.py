@@ -17,7 +17,6 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,8 @@ from ragen.results.rows import (
     USAGE,
     Row,
     outcome,
-    read_about,
+    read_beside,
     read_rows,
-    read_usage,
     rows_of,
     unfinished,
 )
@@ -143,8 +141,8 @@ def render(path: Path, rows: Sequence[Row], images: Mapping[int, Any] | None = N
         configuration=configuration,
         unfinished=unfinished(path, rows),
         results=[(result, cells(result)) for result in results],
-        lines=lines_of(whole(results), read_usage(path.with_name(USAGE))),
-        **_times(path),
+        lines=lines_of(whole(results), read_beside(path, USAGE)),
+        **{"seconds": {}, "work": "", **read_beside(path, TIMES)},
         listed=json_text(listed).replace("<", "\\u003c"),
         packs=list(_packed([json_text(row) for row in shown])),
     )
@@ -159,10 +157,8 @@ def _visible(value: Any) -> Any:
 
 
 def _about(path: Path, rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Facts about a run, and its configuration as flat keys; a file that cannot be read is passed over."""
-    settings: dict[str, Any] = {}
-    with suppress(ConfigError):
-        settings = read_about(path.with_name(ABOUT))
+    """Facts about a run, and its configuration as flat keys."""
+    settings = read_beside(path, ABOUT)
     run = settings.pop("run", {})
     seeds = sorted({row["seed"] for row in rows if row["seed"] is not None})
     backend = settings.get("actor.backend")
@@ -178,14 +174,6 @@ def _about(path: Path, rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, A
         "command": run.get("command"),
     }
     return {name: str(value) for name, value in facts.items() if value}, settings
-
-
-def _times(path: Path) -> dict[str, Any]:
-    """Seconds by activity, and the work of environments in words; empty if the last run has not ended."""
-    times: dict[str, Any] = {"seconds": {}, "work": ""}
-    with suppress(OSError, ValueError, TypeError):
-        times |= json.loads(path.with_name(TIMES).read_text("utf-8"))
-    return times
 
 
 def _title(facts: Mapping[str, str]) -> str:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ragen.errors import ConfigError, counted, one_line
+from ragen.errors import ConfigError, counted
 from ragen.validity import is_valid
 
 Row: TypeAlias = Mapping[str, Any]
@@ -114,21 +115,11 @@ def read_about(path: Path) -> dict[str, Any]:
     return about
 
 
-def read_usage(path: Path) -> dict[str, float]:
-    """The counts of a file; empty if it does not exist.
-
-    Raises:
-        ConfigError: The file cannot be read, or has invalid content.
-    """
-    try:
-        usage = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {one_line(error)}.") from error
-    if not isinstance(usage, dict) or not all(isinstance(count, int | float) for count in usage.values()):
-        raise ConfigError(f"{path} does not contain valid usage counts; remove it to count from 0.")
-    return usage
+def read_beside(path: Path, name: str) -> dict[str, Any]:
+    """A file of a run beside its rows; empty if there is none yet, or it cannot be read."""
+    with suppress(OSError, ValueError, TypeError):
+        return dict(json.loads(path.with_name(name).read_text("utf-8")))
+    return {}
 
 
 def unfinished(path: Path, rows: Iterable[Row]) -> str:
@@ -152,10 +143,7 @@ def unfinished(path: Path, rows: Iterable[Row]) -> str:
 
 def _planned(path: Path) -> int:
     """Number of trajectories that a run was to play; 0 if unknown."""
-    try:
-        about = read_about(path.with_name(ABOUT))
-    except ConfigError:
-        return 0
+    about = read_beside(path, ABOUT)
     section = f"es_manager.{about.get('mode')}"
     groups, size = about.get(f"{section}.env_groups"), about.get(f"{section}.group_size")
     return groups * size if isinstance(groups, int) and isinstance(size, int) else 0

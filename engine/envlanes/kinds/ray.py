@@ -40,13 +40,16 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from envlanes.errors import LaneStartError
 from envlanes.kinds.process.kind import ProcessKind
 from envlanes.this_process import NODE
 from envlanes.workers import codec
 from envlanes.workers.handle import Ending, Message, Position, WorkerGone, WorkerHandle, WorkerKind
+
+if TYPE_CHECKING:
+    from envlanes.kinds.ray_cluster import RayCluster
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +60,6 @@ _CLOSE_TIMEOUT = 5.0  # seconds for all agents together
 _LATE = 10.0  # seconds after which an agent that is not up yet gets workers only where there is no other one
 _FRESH = 0.05  # seconds for which an agent's reply about its workers' positions is good
 _LONGEST_WAY = 30.0  # seconds that a request, or a reply, may be on its way between two machines
-_LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end sooner than that
 _PATIENCE = 0.5  # seconds between looks whether an answer is still wanted
 _PINGS = 3  # the shortest counts: a machine may be busy during one
 _AT_ONCE = 4096  # bytes: wake-ups that are read together
@@ -229,37 +231,6 @@ class Node:
     is_head: bool = False
 
 
-class Cluster(Protocol):
-    """The interface to a cluster; :mod:`envlanes.kinds.ray_cluster` implements it."""
-
-    def nodes(self) -> list[Node]:
-        """The nodes that live and are asked for."""
-
-    def seats(self, node: Node, most: int | None) -> int:
-        """The number of workers that can claim a place on a node now, of so many that are wanted there; None: all."""
-
-    def may_have_room(self) -> bool:
-        """Whether a node has a place as soon as others have given up what they claim."""
-
-    def why_none(self) -> str:
-        """A sentence that says why no node has a place."""
-
-    def place(self, node: Node, seats: int) -> Any:
-        """Begin to start a node's agent, with what so many workers claim; calls of its methods are as Ray's."""
-
-    def get(self, call: Any, patience: float) -> Any:
-        """The result of a call; raises TimeoutError after so many seconds, or the call's own error."""
-
-    def why_lost(self, node: Node, error: Exception, was_up: bool) -> str:
-        """An error of calls to a node's agent, in words that follow the node's name."""
-
-    def kill(self, agent: Any) -> None:
-        """End an agent, which may have ended."""
-
-    def close(self) -> None:
-        """Let go of the cluster."""
-
-
 class AgentClient:
     """The main process's end of a node: what workers ask of its agent, and what they hear of it.
 
@@ -268,16 +239,15 @@ class AgentClient:
         seats: Number of workers that have claimed a place there.
         why: The reason that it is lost, in words that follow the node's name; "" while it can be used.
         begun: When its agent was placed, on ``time.monotonic()``.
-        rest: Seconds until an agent may be placed there again, once this one is lost.
         is_there: Whether the agent has come up.
         round_trip_s: Seconds that a call there and back takes.
         workers: Those of this node that were not ended yet, by token.
     """
 
-    def __init__(self, cluster: Cluster, node: Node, seats: int, rest: float = 0.0) -> None:
+    def __init__(self, cluster: RayCluster, node: Node, seats: int) -> None:
         """Begin to start the agent, without waiting for it."""
-        self.node, self.seats, self.rest = node, seats, rest
-        self.why, self.begun, self.lost_at = "", time.monotonic(), math.inf
+        self.node, self.seats = node, seats
+        self.why, self.begun = "", time.monotonic()
         self.is_there, self.round_trip_s = False, 0.0
         self.workers: dict[str, NodeHandle] = {}
         self._cluster, self._agent = cluster, cluster.place(node, seats)
@@ -344,7 +314,7 @@ class AgentClient:
         with self._lock:
             if self.why:
                 return
-            self.why, self.lost_at = why, time.monotonic()
+            self.why = why
         if why != "was closed":
             log.warning("node %s %s", self.node.name, why)
         for worker in list(self.workers.values()):
@@ -560,7 +530,7 @@ class RayKind(WorkerKind):
     name = "ray"
     is_remote = True
 
-    def __init__(self, cluster: Cluster, most: int | None, startup_timeout: float) -> None:
+    def __init__(self, cluster: RayCluster, most: int | None, startup_timeout: float) -> None:
         """Have agents placed, without waiting for them.
 
         Args:
@@ -653,22 +623,18 @@ class RayKind(WorkerKind):
     def _look(self) -> None:
         """Have an agent placed on each node that has none, and forget those that are no more.
 
-        Nodes whose agents end soon rest for a while, unless there is no other one.
+        A node that has lost its agent gets another one only where no other node can be used.
         """
         with self._lock:
-            nodes, now = self._cluster.nodes(), time.monotonic()
-            self._looked = now
+            nodes, self._looked = self._cluster.nodes(), time.monotonic()
             known = {node.node_id for node in nodes}
-            if may_rest := bool(self._present()):
+            if has_others := bool(self._present()):
                 self._agents = {key: each for key, each in self._agents.items() if not each.why or key in known}
             most = None if self._most is None else -(-self._most // max(1, len(nodes)))
             for node in nodes:
-                last, rest = self._agents.get(node.node_id), 0.0
-                if last is not None:
-                    if not last.why or (may_rest and now < last.lost_at + last.rest):
-                        continue
-                    has_lived = last.lost_at - last.begun > _LONGEST_REST
-                    rest = 0.0 if has_lived else min(2 * last.rest + 1, _LONGEST_REST)
+                last = self._agents.get(node.node_id)
+                if last is not None and (has_others or not last.why):
+                    continue
                 seats = self._cluster.seats(node, most)
                 if seats > 0 and not self._is_closed:
-                    self._agents[node.node_id] = AgentClient(self._cluster, node, seats, rest)
+                    self._agents[node.node_id] = AgentClient(self._cluster, node, seats)

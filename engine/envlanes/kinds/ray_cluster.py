@@ -7,13 +7,13 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from envlanes.errors import ConfigError, LaneStartError
 from envlanes.kinds.ray import ANSWER_TIMEOUT, Node, NodeAgent, versions
-from envlanes.settings import CURRENT, WORKERS, RayOptions
+from envlanes.settings import WORKERS, RayOptions
 
 log = logging.getLogger(__name__)
 
@@ -38,30 +38,22 @@ class RayCluster:
         """
         self._options, self._how = options, (start_method, list(preload))
         self._is_ours = connect(options)
-        try:
-            self._group = _placement_group(options.placement_group)
-        except BaseException:
-            self.close()
-            raise
 
     def nodes(self) -> list[Node]:
         """The nodes that live and are asked for, the head last: it has other things to do."""
         import ray
 
         found = [_node_of(entry) for entry in ray.nodes() if entry["Alive"]]
-        bundles = self._bundles()
-        wanted = [
-            node for node in found if is_wanted(node, self._options) and (bundles is None or node.node_id in bundles)
-        ]
+        wanted = [node for node in found if is_wanted(node, self._options)]
         return sorted(wanted, key=lambda node: (node.is_head, node.node_id))
 
     def may_have_room(self) -> bool:
-        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        """Whether a node has a place as soon as others have given up what they claim."""
         claims = self._options.claims()
         return any(all(node.amounts.get(name, 0.0) >= claims[name] for name in claims) for node in self.nodes())
 
     def why_none(self) -> str:
-        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        """A sentence that says why no node has a place."""
         import ray
 
         if not self.nodes():
@@ -73,13 +65,9 @@ class RayCluster:
         )
 
     def seats(self, node: Node, most: int | None) -> int:
-        """See :class:`~envlanes.kinds.ray.Cluster`; without a limit, as many as processors or claims."""
+        """The number of workers that can claim a place on a node now, at most so many; None: as many as processors."""
         claims = self._options.claims()
-        bundles = self._bundles()
-        if bundles is not None:
-            free = max((amounts for _, amounts in bundles[node.node_id]), key=lambda amounts: amounts.get("CPU", 0.0))
-        else:
-            free = _free().get(node.node_id, node.amounts) if claims else node.amounts
+        free = _free().get(node.node_id, node.amounts) if claims else node.amounts
         # Fractions of a processor add up inexactly: 0.3 / 0.1 is less than 3.
         room = [int(free.get(name, 0.0) / amount + 1e-9) for name, amount in claims.items()]
         if not claims or not self._options.num_cpus:
@@ -87,32 +75,27 @@ class RayCluster:
         return min(room if most is None else [*room, most])
 
     def place(self, node: Node, seats: int) -> Any:
-        """See :class:`~envlanes.kinds.ray.Cluster`."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+        """Begin to start a node's agent, with what so many workers claim; calls of its methods are as Ray's."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         claims = {name: amount * seats for name, amount in self._options.claims().items()}
-        strategy: Any = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
-        if (bundles := self._bundles()) is not None:
-            index, _ = max(bundles[node.node_id], key=lambda bundle: bundle[1].get("CPU", 0.0))
-            strategy = PlacementGroupSchedulingStrategy(self._group, index, placement_group_capture_child_tasks=False)
         agent_class = _agent_class().options(
             num_cpus=claims.get("CPU", 0),
             num_gpus=claims.get("GPU", 0),
             resources={name: amount for name, amount in claims.items() if name not in ("CPU", "GPU")},
             max_restarts=0,
-            scheduling_strategy=strategy,
-            runtime_env=_to_ship(self._options) or None,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
         )
         return agent_class.remote(node.name, *self._how, versions())
 
     def get(self, call: Any, patience: float) -> Any:
-        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        """The result of a call; raises TimeoutError after so many seconds, or the call's own error."""
         import ray
 
         return ray.get(call, timeout=patience)  # its GetTimeoutError is a TimeoutError
 
     def why_lost(self, node: Node, error: Exception, was_up: bool) -> str:
-        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        """An error of calls to a node's agent, in words that follow the node's name."""
         import ray
 
         entry = None
@@ -126,7 +109,7 @@ class RayCluster:
         return _why_not_started(error)
 
     def kill(self, agent: Any) -> None:
-        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        """End an agent, which may have ended."""
         import ray
 
         if ray.is_initialized():
@@ -139,18 +122,6 @@ class RayCluster:
             self._is_ours = False
             disconnect()
 
-    def _bundles(self) -> dict[str, list[tuple[int, dict[str, float]]]] | None:
-        """The bundles of the placement group by node; None without a group."""
-        if self._group is None:
-            return None
-        from ray.util import placement_group_table
-
-        table = placement_group_table(self._group)
-        found: dict[str, list[tuple[int, dict[str, float]]]] = {}
-        for index, node_id in table.get("bundles_to_node_id", {}).items():
-            found.setdefault(node_id, []).append((int(index), table["bundles"][index]))
-        return found
-
 
 @cache
 def _agent_class() -> Any:
@@ -158,21 +129,6 @@ def _agent_class() -> Any:
     import ray
 
     return ray.remote(NodeAgent)
-
-
-def _placement_group(name: str | None) -> Any:
-    if name is None:
-        return None
-    from ray.util import get_current_placement_group, get_placement_group
-
-    if name == CURRENT:
-        if (group := get_current_placement_group()) is None:
-            raise ConfigError("ray.placement_group = 'current': this process is not in a placement group.")
-        return group
-    try:
-        return get_placement_group(name)
-    except ValueError as error:
-        raise ConfigError(f"ray.placement_group = {name!r}: {error}") from error
 
 
 def _node_of(entry: dict[str, Any]) -> Node:
@@ -214,14 +170,13 @@ def _why_not_started(error: Exception) -> str:
 
 _connecting = threading.RLock()
 _users = 0  # of a connection that was made here
-_job_has: Mapping[str, Any] = {}  # the runtime_env that it was made with
 
 
 def connect(options: RayOptions) -> bool:
     """Connect to a cluster, or start a local one, unless this process is connected already.
 
     Args:
-        options: The cluster, and the files that Ray is to ship for the job.
+        options: The cluster.
 
     Returns:
         Whether that was done here, and is to be undone by :func:`disconnect`.
@@ -230,7 +185,7 @@ def connect(options: RayOptions) -> bool:
         ConfigError: The process is connected in a way, or to a cluster, that does not fit the options.
         LaneStartError: There is no Ray, or no such cluster.
     """
-    global _users, _job_has
+    global _users
     try:
         import ray
     except ImportError as error:
@@ -245,34 +200,31 @@ def connect(options: RayOptions) -> bool:
             )
         if ray.is_initialized():
             _refuse_another(options, ray.get_runtime_context().gcs_address)
-            _refuse_local_paths(options)
             _users += bool(_users)
             return bool(_users)
         address = options.address or os.environ.get("RAY_ADDRESS")
         expect_answer(address)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-        shipped: dict[str, Any] = {"runtime_env": dict(options.runtime_env)} if options.runtime_env else {}
         own: dict[str, Any] = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
         try:
-            ray.init(address=address or "local", **own, **shipped, **quiet)
+            ray.init(address=address or "local", **own, **quiet)
         except Exception as error:  # of many kinds
             which = f"the cluster at {address!r} cannot be used" if address else "no local cluster can be started"
             raise LaneStartError(f"backend 'ray': {which}: {type(error).__name__}: {error}{_hint(address)}") from error
         if not address:
             warn_if_open()
-        _users, _job_has = 1, options.runtime_env
+        _users = 1
         return True
 
 
 def disconnect() -> None:
     """Let go of the connection, which ends with the last one who has it."""
-    global _users, _job_has
+    global _users
     import ray
 
     with _connecting:
         _users -= 1
         if not _users:
-            _job_has = {}
             ray.shutdown()
 
 
@@ -305,11 +257,6 @@ def warn_if_open() -> None:
         )
 
 
-def _to_ship(options: RayOptions) -> dict[str, Any]:
-    """The ``runtime_env`` that agents are to have beside the job's."""
-    return dict(options.runtime_env) if options.runtime_env != _job_has else {}
-
-
 def _hint(address: str | None) -> str:
     """Likely reasons for a cluster to refuse connections, for which Ray gives none."""
     if not address or os.environ.get("RAY_AUTH_MODE"):
@@ -324,13 +271,3 @@ def _refuse_another(options: RayOptions, connected: str) -> None:
         f"ray.address = {options.address!r}: this process is connected to the cluster at {connected!r} already; leave "
         "the key out, or call ray.shutdown() before."
     )
-
-
-def _refuse_local_paths(options: RayOptions) -> None:
-    """Folders of this machine are shipped when a process connects, and not later."""
-    if options.runtime_env != _job_has and (local := options.local_paths()):
-        raise ConfigError(
-            f"ray.runtime_env: {', '.join(local)} cannot be shipped any more, since this process is connected to a "
-            "cluster already: give it to ray.init(runtime_env=...), or to `ray job submit --working-dir`, or name a "
-            "package that the nodes can reach, such as file:///shared/code.zip."
-        )

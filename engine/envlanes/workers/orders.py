@@ -188,6 +188,6 @@ def _not_loaded(error: BaseException) -> Raised:
     """The failure to load the classes of a tag; on another machine, a package may be missing."""
     raised = Raised.of(error, "load")
     if isinstance(error, ImportError) and (node := node_name()):
-        advice = f"{raised.text} (on node {node}: install it there, or let Ray ship it: es_manager.ray.runtime_env)"
+        advice = f"{raised.text} (on node {node}: install it there, or let Ray ship it with the job)"
         return replace(raised, text=advice)
     return raised

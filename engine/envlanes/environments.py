@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from envlanes.episode.game import EpisodeStart
 from envlanes.episode.host import ResetOrder
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.outcome import Raised
@@ -121,13 +120,13 @@ class EnvRecord:
     def commit_turn(self, action: Any, result: Any, saved: bytes | None) -> None:
         """Add a turn, and the snapshot taken after it, to the episode, or begin the next episode with it."""
         began = getattr(result, "began", None)
-        if began is not None:
-            self._begin(began, result.observation)
-        else:
-            # `in_sync` after the entry: in the other order, an environment would look as if it were at the end of a
-            # journal that lacks its last turn, and a rebuild would lose it without any difference to notice.
+        if began is None:
             self.journal.entries.append(named(JournalTurn, (action, self.spec.game.record(result))))
-            self.observation, self.in_sync, self.tries = result.observation, True, NO_TRIES
+        else:
+            self.journal = EpisodeJournal(began, self.journal.lasting())
+        # `in_sync` after the entry: in the other order, an environment would look as if it were at the end of a journal
+        # that lacks its last turn, and a rebuild would lose it without any difference to notice.
+        self.observation, self.in_sync, self.tries = result.observation, True, NO_TRIES
         if saved is not None:
             self.journal.keep(saved, result.digest if began is None else began.digest)
 
@@ -143,10 +142,6 @@ class EnvRecord:
         error = EnvError(f"{self.describe()} raised {value.text} (during {value.phase}).")
         error.__cause__ = value.exception()
         return error
-
-    def _begin(self, start: EpisodeStart, observation: Any) -> None:
-        self.journal = EpisodeJournal(start, self.journal.lasting())
-        self.observation, self.in_sync, self.tries = observation, True, NO_TRIES
 
     def describe(self) -> str:
         """The environment, its turn and seed, for messages."""

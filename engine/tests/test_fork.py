@@ -196,7 +196,7 @@ def test_a_fork_that_hangs_costs_its_time_and_is_refused(make, tmp_path):
     engine = began(make, Faulty, config=fault, reset_timeout=0.5, on_env_failure="truncate")
     with pytest.raises(ForkError, match="timed out"):
         engine.fork(0, [1])
-    assert list(engine.records) == [0]
+    assert engine.env_ids == [0]
 
 
 def test_what_has_failed_is_forked_from_a_turn_before(make, tmp_path):
@@ -221,7 +221,7 @@ def test_what_can_neither_be_loaded_nor_replayed_is_refused_and_plays_on(make, e
     engine = began(make, env_class)
     with pytest.raises(ForkError):
         engine.fork(0, [1], turn)
-    assert list(engine.records) == [0]
+    assert engine.env_ids == [0]
     assert not isinstance(engine.play({0: TURN})[0], EnvFailed)
 
 
@@ -242,7 +242,7 @@ def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(make
     with pytest.raises(error):
         engine.fork(*given)
     assert engine.fork(0, []) == {}
-    assert list(engine.records) == [0]
+    assert engine.env_ids == [0]
     with pytest.raises(StateError):
         make([EnvSpec.of(Walk, None, 0)]).fork(0, [1])  # it was not reset
 

@@ -208,23 +208,6 @@ def test_what_a_signal_raises_in_main_is_no_failure_of_the_environment(number, e
         TYPES.pop("signalled", None)
 
 
-# Holding interrupts back
-
-
-def interrupt():
-    signal.raise_signal(signal.SIGINT)
-
-
-def test_a_held_interrupt_comes_at_the_end_of_the_block():
-    reached = []
-    with pytest.raises(KeyboardInterrupt), interrupts_held():
-        with interrupts_held():
-            interrupt()
-            reached.append("inner")
-        reached.append("outer")
-    assert reached == ["inner", "outer"]
-
-
 def test_an_interrupt_at_any_line_of_a_block_comes_by_its_end_and_no_later():
     def block():
         with interrupts_held(), interrupts_let_through():

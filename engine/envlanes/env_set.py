@@ -54,13 +54,11 @@ class EnvSet(Closing):
             self._engine.close()
 
     def __repr__(self) -> str:
-        """The number of environments per tag, how they are stepped, and whether the set is closed."""
-        if self._finalizer is None:
-            return f"<{type(self).__name__}, not made>"
-        tags = Counter(self._engine.spec(env_id).tag for env_id in self._engine.env_ids)
+        """The number of environments per tag."""
+        engine = self._engine
+        tags = Counter(engine.spec(env_id).tag for env_id in engine.env_ids)
         listed = ", ".join(f"{count} {tag}" for tag, count in tags.items()) or "no environments"
-        mode = str(self._engine.use_lanes).lower()
-        return f"<{type(self).__name__}: {listed}; use_multiprocessing={mode}{', closed' * self.closed}>"
+        return f"<{type(self).__name__}: {listed}>"
 
     def _check_open(self) -> None:
         if self._finalizer is None or not self._finalizer.alive:

@@ -18,7 +18,6 @@ from envlanes.episode.host import ResetOrder
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.outcome import Raised
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import named
 from envlanes.errors import EnvError, EnvLanesError, InputError, StateError
 from envlanes.interrupts import guard, interrupts_held
 from envlanes.recovery import NO_TRIES, Tries

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import add
 from typing import Any, NamedTuple
 
 from envlanes.environments import Environments, EnvRecord
 from envlanes.episode.clock import Spent
-from envlanes.episode.turn import named
+from envlanes.episode.game import named
+from envlanes.errors import counted
 from envlanes.workers.orders import Order
 from envlanes.workers.worker import Worker
 
@@ -76,12 +77,12 @@ class Work:
         homes: ``"main"``, ``"workers"``, or ``"main and workers"``, by tag.
     """
 
-    seconds: float = 0.0
-    inside_s: float = 0.0
-    workers: int = 0
-    start_s: float = 0.0
-    costs: Mapping[str, Costs] = field(default_factory=dict)
-    homes: Mapping[str, str] = field(default_factory=dict)
+    seconds: float
+    inside_s: float
+    workers: int
+    start_s: float
+    costs: Mapping[str, Costs]
+    homes: Mapping[str, str]
 
     def __add__(self, other: Work) -> Work:
         """Of two sets of environments that were played one after the other, such as for training and validation."""
@@ -98,7 +99,7 @@ class Work:
         """One line, such as ``2 workers: 11 s of turns in 6.5 s; started once in 0.3 s. Per turn in main: A 9 us``."""
         if not self.costs:
             return "no turn was played"
-        who = f"{self.workers} {'worker' if self.workers == 1 else 'workers'}" if self.workers else "no workers"
+        who = counted(self.workers, "worker") if self.workers else "no workers"
         start = f"; started once in {duration(self.start_s)}" if self.start_s else ""
         turns: dict[str, list[str]] = defaultdict(list)
         for tag, costs in self.costs.items():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from envlanes.episode.game import named
 from envlanes.episode.host import ResetOrder
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.outcome import Raised

@@ -6,13 +6,13 @@ from test_page import EVIL, row, write
 from ragen.results.page import render
 from support import chromium
 
-pytestmark = pytest.mark.skipif(chromium.path() is None, reason=f"none of {', '.join(chromium.NAMES)} is installed")
+pytestmark = pytest.mark.skipif(chromium.path() is None, reason="no Chromium with playwright is installed")
 BOARD = "You see:\n#P_\n#OX\nYou have 3 actions left."
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with chromium.chromium(tmp_path_factory.mktemp("profile")) as (page, complaints):
+def browser():
+    with chromium.chromium() as (page, complaints):
         yield page, complaints
 
 

@@ -81,6 +81,7 @@ def summary_lines(seconds: Mapping[str, float], total: float, lanes: Iterable[An
         f"{counted(lane.envs, 'environment')} of {', '.join(lane.env_types)}, {counted(lane.turns, 'turn')} in "
         f"{lane.busy_s:.2f} s, {counted(lane.restarts, 'restart')}"
         for lane in lanes
+        if lane.envs
     ]
 
 

@@ -173,9 +173,9 @@ BAD_INPUTS: list[tuple[Any, list[str]]] = [
     (given(env_id=0), ["env_id = 0", "twice"]),
     (given(actions="left"), ["actions = 'left'", "list"]),
     (given(actions=[1]), ["actions = [1]", "strings"]),
-    (without("env_id"), ["env_id", "lacks"]),
-    (without("actions"), ["actions", "lacks"]),
-    (defaultdict(list, without("actions")), ["actions", "lacks"]),
+    (without("env_id"), ["env_id", "dict"]),
+    (without("actions"), ["actions", "dict"]),
+    (defaultdict(list, without("actions")), ["actions", "dict"]),
     (None, ["is None", "dict"]),
     ([], ["is []", "dict"]),
 ]

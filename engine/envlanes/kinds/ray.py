@@ -37,8 +37,9 @@ import secrets
 import socket
 import threading
 import time
+import timeit
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -273,6 +274,10 @@ class AgentClient:
         """Whether the agent should answer by now, and does not."""
         return not self.is_there and time.monotonic() - self.begun > _LATE
 
+    def load(self, more: int = 0) -> float:
+        """Workers for each seat, with so many more."""
+        return (len(self.workers) + more) / self.seats
+
     def post(self, token: str, name: str | None, message: Message | None) -> None:
         """Have a worker of this name started, or asked with this message; never waits."""
         with self._lock:
@@ -377,13 +382,9 @@ class AgentClient:
     def _greet(self) -> None:
         if self._await(self._agent.ping.remote()) is None:
             return
-        took = []
-        for _ in range(_PINGS):
-            begin = time.monotonic()
-            self._cluster.get(self._agent.ping.remote(), ANSWER_TIMEOUT)
-            took.append(time.monotonic() - begin)
         # The shortest: the others may have waited for something else on the way.
-        self.round_trip_s, self.is_there = min(took), True
+        self.round_trip_s = min(timeit.repeat(lambda: self._ask("ping"), number=1, repeat=_PINGS))
+        self.is_there = True
 
     def _await(self, call: Any) -> Any:
         """The result of a call, however late; None if the agent was given up meanwhile."""
@@ -391,14 +392,6 @@ class AgentClient:
             with contextlib.suppress(TimeoutError):
                 return self._cluster.get(call, _PATIENCE)
         return None
-
-
-def close_all(agents: Iterable[AgentClient]) -> None:
-    """Have agents end their workers, all at the same time, and end; bounded in time."""
-    deadline = time.monotonic() + _CLOSE_TIMEOUT
-    # All calls first: the nodes end their workers side by side.
-    for agent, call in [(agent, agent.begin_to_close()) for agent in agents]:
-        agent.close(call, deadline)
 
 
 class NodeHandle(WorkerHandle):
@@ -439,9 +432,10 @@ class NodeHandle(WorkerHandle):
         """See :meth:`WorkerHandle.send`; the agent sends it to a worker that is not up yet too."""
         if self._lost and not self._heard:
             raise WorkerGone(self._lost)
-        self.moved += sum(memoryview(part).nbytes for part in message)
+        message = codec.portable(message)
+        self.moved += sum(map(len, message))
         self._number, self._sent_at, self._on_its_way = codec.number_of(message), time.monotonic(), 0.0
-        self.agent.post(self.token, None, codec.portable(message))
+        self.agent.post(self.token, None, message)
 
     def fileno(self) -> int:
         """See :meth:`WorkerHandle.fileno`."""
@@ -461,7 +455,7 @@ class NodeHandle(WorkerHandle):
             if isinstance(event, int):
                 self.pid, self.is_up = event, True
             elif event is not None:
-                self.moved += sum(memoryview(part).nbytes for part in event)
+                self.moved += sum(map(len, event))
                 return event
 
     def hear(self, event: WorkerEvent) -> None:
@@ -575,7 +569,7 @@ class RayKind(WorkerKind):
                 self._look()
             if not (agents := self._present()):
                 raise LaneStartError(f"no node of the cluster can be used{self._whys()}")
-            agent = min(agents, key=lambda each: (each.is_late, (len(each.workers) + 1) / max(1, each.seats)))
+            agent = min(agents, key=lambda each: (each.is_late, each.load(1)))
             try:
                 return NodeHandle(agent, name)
             except OSError as error:
@@ -586,18 +580,18 @@ class RayKind(WorkerKind):
         if time.monotonic() - self._looked > LOOK:
             with contextlib.suppress(Exception):  # Ray raises many kinds while its head is away
                 self._look()
-        if not isinstance(worker, NodeHandle):
-            return False
-        here = len(worker.agent.workers) / max(1, worker.agent.seats)
-        others = [agent for agent in self._present() if agent is not worker.agent and agent.is_up]
-        return any((len(agent.workers) + 1) / max(1, agent.seats) < here for agent in others)
+        assert isinstance(worker, NodeHandle)
+        return any(agent.is_up and agent.load(1) < worker.agent.load() for agent in self._present())
 
     def close(self) -> None:
         """See :meth:`WorkerKind.close`: agents and what is left of their workers end, and a cluster of our own."""
         with self._lock:
             self._is_closed = True
             agents = list(self._agents.values())
-        close_all(agents)
+        deadline = time.monotonic() + _CLOSE_TIMEOUT
+        # All calls first: the nodes end their workers side by side.
+        for agent, call in [(agent, agent.begin_to_close()) for agent in agents]:
+            agent.close(call, deadline)
         self._cluster.close()
 
     def forget_in_child(self) -> None:

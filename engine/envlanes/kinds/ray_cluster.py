@@ -210,7 +210,7 @@ def connect(options: RayOptions) -> bool:
             ray.init(address=address or "local", **own, **quiet)
         except Exception as error:  # of many kinds
             which = f"the cluster at {address!r} cannot be used" if address else "no local cluster can be started"
-            raise LaneStartError(f"backend 'ray': {which}: {type(error).__name__}: {error}{_hint(address)}") from error
+            raise LaneStartError(f"backend 'ray': {which}: {type(error).__name__}: {error}") from error
         if not address:
             warn_if_open()
         _users = 1
@@ -255,13 +255,6 @@ def warn_if_open() -> None:
             "for workers, since %s. Unset it, or set RAY_AUTH_MODE=token, where others are in the same network.",
             what,
         )
-
-
-def _hint(address: str | None) -> str:
-    """Likely reasons for a cluster to refuse connections, for which Ray gives none."""
-    if not address or os.environ.get("RAY_AUTH_MODE"):
-        return ""
-    return " (if the cluster requires a token: export RAY_AUTH_MODE=token; see docs/several_machines.md)"
 
 
 def _refuse_another(options: RayOptions, connected: str) -> None:

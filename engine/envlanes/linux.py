@@ -1,4 +1,4 @@
-"""Calls to the operating system: what only Linux can do, and what stands in for it elsewhere."""
+"""Calls to the operating system that only Linux has."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -19,7 +17,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; elsewhere than on Linux the parent has to do it.
+    """Have the kernel kill this process when its parent ends.
 
     ``parent`` is its id as it was before; if it is gone already, this process ends now.
     """
@@ -32,7 +30,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def wait_for_end_of(parent: int) -> None:
-    """Wait until the parent ends, however it does; on Linux only."""
+    """Wait until the parent ends, however it does."""
     # Blocked before it can be sent: a signal that came between the look at the parent and the wait would end this one.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
@@ -99,12 +97,6 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def processes_with(entry: str) -> set[int]:
-    """Process ids of this user's other processes that were started with this ``NAME=value`` in their environment."""
-    pids = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - {os.getpid()}
-    return {pid for pid in pids if has_in_environment(pid, entry)}
-
-
 def kill_all_with(entry: str) -> None:
     """Kill every process of this user, this one aside, that was started with this ``NAME=value`` in its environment.
 
@@ -112,21 +104,14 @@ def kill_all_with(entry: str) -> None:
     """
     deadline, misses = time.monotonic() + _SWEEP_TIMEOUT, 0
     while misses < 2 and time.monotonic() < deadline:
-        found = processes_with(entry)
+        pids = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - {os.getpid()}
+        found = {pid for pid in pids if has_in_environment(pid, entry)}
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         # Twice without a find: a process in the middle of an exec shows no environment, and one may just be forking.
         misses = 0 if found else misses + 1
         time.sleep(0.01)  # a moment for what was killed to go, or the scans of /proc would keep a processor busy
-
-
-def anonymous_file() -> int:
-    """Open a file that has no path and goes away with its last descriptor."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("envlanes", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:  # on macOS; the copy stays open as the file object closes its own
-        return os.dup(file.fileno())
 
 
 def has_in_environment(pid: int, entry: str) -> bool:
@@ -138,5 +123,4 @@ def has_in_environment(pid: int, entry: str) -> bool:
 
 
 def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -9,7 +9,7 @@
     |    Progress         | < - - - -  shared memory  - - - - - - |     Progress              |
     +---------------------+                                       +---------------------------+
 
-This is the kind for macOS, Windows, and containers without ``/proc``. What its order is for:
+This is the kind for macOS and Windows. What its order is for:
 
 * Requests and replies take a socket pair, and the executor's queues only calls without arguments. A pipe of a queue has
   no end while the main process holds both of its ends: the executor's threads would wait for ever for the rest of a

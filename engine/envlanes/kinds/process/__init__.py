@@ -1,1 +1,1 @@
-"""Workers that are processes of our own, which a supervisor process starts and reaps (Linux, macOS)."""
+"""Workers that are processes of our own, which a supervisor process starts and reaps (Linux)."""

@@ -48,14 +48,10 @@ _STACKS_SIZE = 1 << 16  # bytes of them that are read
 
 
 def unavailable() -> str:
-    """The reason for having no workers of this kind here, such as ``"there is no os.fork on win32"``, or ""."""
-    if sys.platform not in ("linux", "darwin"):
-        return f"it requires Linux or macOS, and this is {sys.platform}"
-    if not sys.executable:
-        return "the path of the Python interpreter is unknown (sys.executable is empty)"
-    needed = [(os, "fork"), (socket, "send_fds"), (socket, "recv_fds"), (socket, "socketpair"), (signal, "SIGUSR2")]
-    missing = [f"{module.__name__}.{name}" for module, name in needed if not hasattr(module, name)]
-    return f"this Python has no {' and no '.join(missing)}" if missing else ""
+    """The reason for having no workers of this kind here, such as ``"it requires Linux, and this is win32"``, or ""."""
+    if sys.platform != "linux":
+        return f"it requires Linux, and this is {sys.platform}"
+    return "" if sys.executable else "the path of the Python interpreter is unknown (sys.executable is empty)"
 
 
 class ProcessKind(WorkerKind):
@@ -154,9 +150,6 @@ class ProcessHandle(PipeHandle):
             ending = self._launcher.end(self._token, self.is_up)
             if ending.status is not None:
                 ending = replace(ending, position=self._vitals.position())  # only now that it cannot move any more
-            elif self.pid is not None and sys.platform != "linux":  # only Linux kills it with the supervisor
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, signal.SIGKILL)
             self.ending = replace(ending, where=ending.where or self.where)
             self._opened.close()
         return self.ending
@@ -177,7 +170,7 @@ class Vitals:
             OSError: There can be no more descriptors.
         """
         with contextlib.ExitStack() as opened:
-            self._file = opened.enter_context(FileIO(linux.anonymous_file(), "r+"))
+            self._file = opened.enter_context(FileIO(os.memfd_create("envlanes"), "r+"))
             self._file.truncate(Progress.SIZE)
             self._file.seek(Progress.SIZE)  # the worker shares the place that is written to next
             self._progress = Progress(opened.enter_context(mmap.mmap(self._file.fileno(), Progress.SIZE)))

@@ -203,10 +203,6 @@ class Supervisor:
     def _reap(self) -> None:
         """Take note of the children that have ended: workers, and orphans of theirs."""
         with contextlib.suppress(ChildProcessError):
-            if not hasattr(os, "waitid"):  # on macOS before Python 3.13
-                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                    self._note_end(*ended)
-                return
             # Without WNOWAIT this look would take the status, and free the id before `_wait_for` uses it.
             while (first := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 self._wait_for(first.si_pid)
@@ -218,20 +214,13 @@ class Supervisor:
         it. Once that is taken, and no member of its group is left, the next process may have both.
         """
         with contextlib.suppress(ChildProcessError):
-            if hasattr(os, "waitid"):
-                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-                if any(worker.pid == pid for worker in self._workers.values()):
-                    _kill_group(pid)
-            self._note_end(*os.waitpid(pid, 0))
-
-    def _note_end(self, pid: int, status: int) -> None:
-        for worker in self._workers.values():
-            if worker.pid == pid and worker.status is None:
-                worker.status = os.waitstatus_to_exitcode(status)
-                if not hasattr(os, "waitid"):
-                    # After its id was given up, as `_reap` has no other way there to learn who has ended. macOS counts
-                    # ids up to 99999 before it begins again: none comes back within the two lines that this takes.
-                    _kill_group(pid)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            ended = [each for each in self._workers.values() if each.pid == pid and each.status is None]
+            if ended:
+                _kill_group(pid)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            for worker in ended:
+                worker.status = status
 
     def _end_all(self) -> None:
         for token in list(self._workers):
@@ -274,7 +263,7 @@ def _kill_group(group: int) -> None:
 def _start_watcher(commands: socket.socket, folder: str) -> None:
     """Start what kills all that carries the mark once this process has ended, unless this process ends it before."""
     supervisor = os.getpid()
-    if sys.platform != "linux" or not os.path.exists("/proc/self/environ") or os.fork():
+    if not os.path.exists("/proc/self/environ") or os.fork():
         return
     try:
         os.setsid()

@@ -369,10 +369,6 @@ class CustomEnv(Open):
     """The text before the first state; grid symbols, allowed actions and limits are added to it."""
     max_tokens: Count | None = None
     """The length requested in the prompt, in words; it does not cut replies."""
-    parallel_friendly: Any = None
-    """RAGEN's; no effect here."""
-    max_workers: int | None = None
-    """RAGEN's; no effect here."""
 
 
 # Sections shared with verl
@@ -436,10 +432,6 @@ class Policy(Open):
     """Coefficient of the entropy bonus."""
     use_kl_loss: bool = False
     """verl's: whether to add a divergence from the initial model to the loss."""
-    kl_loss_coef: Amount = 0.001
-    """Its coefficient."""
-    kl_loss_type: str = "low_var_kl"
-    """Its estimator."""
     grpo_advantage_length_weight: bool = False
     """RAGEN's; not supported here."""
     filter_loss_scaling: str = "none"
@@ -498,10 +490,6 @@ class Algorithm(Open):
     """The tiny trainer has grpo; verl has others, such as gae for PPO with a critic."""
     norm_adv_by_std_in_grpo: bool = True
     """false is Dr. GRPO (arXiv:2503.20783)."""
-    gamma: Share = 1.0
-    """verl's: the discount from token to token, for gae."""
-    lam: Share = 1.0
-    """verl's: GAE's lambda."""
     soft_advantage_reweight: bool = False
     """RAGEN's; not supported here."""
     zero_task_advantage: bool = False
@@ -511,14 +499,6 @@ class Algorithm(Open):
     """RAGEN's; not supported here."""
     use_kl_in_reward: bool = False
     """verl's; not supported by the tiny trainer."""
-
-
-class Critic(Open):
-    """verl's section of the critic."""
-
-    optim: Optim = Optim()
-    cliprange_value: Amount = 0.5
-    """Clip range of its values."""
 
 
 class Trainer(Open):
@@ -651,7 +631,6 @@ class Config(Open):
     actor_rollout_ref: ActorRolloutRef = ActorRolloutRef()
     data: Data = Data()
     algorithm: Algorithm = Algorithm()
-    critic: Critic = Critic()
     trainer: Trainer = Trainer()
     tiny_model: TinyModel = TinyModel()
     warm_up: WarmUp = WarmUp()

@@ -102,11 +102,8 @@ class Sessions:
             settings: The environments and limits.
 
         Raises:
-            ConfigError: No environment is named, the configuration is invalid, or the folder for journals cannot be
-                created.
+            ConfigError: The configuration is invalid, or the folder for journals cannot be created.
         """
-        if not settings.tags:
-            raise ConfigError("no environment is named; there is nothing to serve.")
         self.settings = settings
         managed = settings.config.get("es_manager") or {}
         restarts = max(RESTARTS, managed.get("max_restarts") or 0)

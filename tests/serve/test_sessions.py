@@ -6,15 +6,12 @@ import io
 import json
 import os
 import signal
-import threading
 
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
 from envlanes import journal
 from ragen.env import resolve_env
-from ragen.errors import ConfigError
-from ragen.serve.sessions import ServeSettings, Sessions
 
 MOVES = ["Right", "Down || Left", "<think>so</think><answer>Right</answer>", "nonsense", "Down"]
 
@@ -188,23 +185,3 @@ def test_a_call_that_cannot_be_kept_has_not_happened(serve, whole, tmp_path, mon
     expire(client)
     with client.websocket_connect("/s/mine/ws") as socket:
         assert [*begun, *turns(socket, MOVES[3:])] == whole
-
-
-def test_sessions_play_beside_each_other(serve, whole):
-    client, played = serve(lanes=True), {}
-
-    def play(number):
-        with client.websocket_connect(f"/s/token-{number}/ws") as socket:
-            played[number] = episode(socket)
-
-    threads = [threading.Thread(target=play, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [played.get(number) for number in range(8)] == [whole] * 8
-
-
-def test_nothing_to_serve_is_refused():
-    with pytest.raises(ConfigError):
-        Sessions(ServeSettings({}, ()))

@@ -24,7 +24,7 @@ HEAD = b"POST /s/mine/step HTTP/1.1\r\nHost: localhost\r\n"
 @pytest.fixture
 def server():
     """A server of an environment that hangs, and its port."""
-    words = ["serve", "--env", "support.odd_answers:Odd", "--port", "0", "es_manager.step_timeout=600"]
+    words = ["serve", "--env", "support.odd_answers:Odd", "--port", "0", "--no-journal", "es_manager.step_timeout=600"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     process = subprocess.Popen(
         [sys.executable, "-m", "ragen", *words], stdout=subprocess.PIPE, text=True, env=environment

@@ -144,26 +144,25 @@ def shown(observation: Any, field: str | None = None) -> Any:
         ConfigError: There is no such field.
     """
     if not isinstance(observation, Mapping):
-        return observation if isinstance(observation, str) else _json(observation)
+        return _text(observation)
     if field is not None:
         if field not in observation:
             raise ConfigError(
                 f"openenv: env_config key observation_field={field!r}, expected one of {', '.join(observation)}."
             )
-        value = observation[field]
-        return value if isinstance(value, str) else _json(value)
+        return _text(observation[field])
     observation = {name: value for name, value in observation.items() if name != "metadata"}
     text, images = observation.get("text"), observation.get("images")
     if text == "" and isinstance(images, list) and images:
-        return [_pixels(image) for image in images]
+        return list(map(_pixels, images))
     if isinstance(text, str):
         return text
     values = list(observation.values())
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else _json(observation)
+    return _text(values[0] if len(values) == 1 and isinstance(values[0], str) else observation)
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _pixels(image: Any) -> Any:

@@ -7,7 +7,7 @@ Scores are BM25's. The answers of a retrieval server may change.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +62,6 @@ def passage_of(row: Mapping[str, Any], where: str) -> Passage:
 # Indexes of this machine
 
 
-def build_sqlite(folder: Path, passages: Iterable[Passage]) -> None:
-    """Write an index of SQLite's FTS5, with Porter's stemmer, into a folder."""
-    with new_database(folder) as database:
-        database.execute("create virtual table passages using fts5(title, text, tokenize='porter unicode61')")
-        database.executemany("insert into passages values(?, ?)", map(_clean, passages))
-        database.execute("insert into passages(passages) values('optimize')")
-
-
 def _clean(passage: Passage) -> Passage:
     """The passage without characters that cannot be encoded."""
     return Passage(*(part.encode("utf-8", "replace").decode() for part in passage))
@@ -115,19 +107,15 @@ def hold_index(config: Any) -> Lease[Any]:
 
     def fill(folder: Path) -> None:
         passages = generate(*world).passages if corpus is None else passages_of(corpus)
-        build_sqlite(folder, _some(passages, corpus))
+        with new_database(folder) as database:
+            database.execute("create virtual table passages using fts5(title, text, tokenize='porter unicode61')")
+            database.executemany("insert into passages values(?, ?)", map(_clean, passages))
+            database.execute("insert into passages(passages) values('optimize')")
+            if not database.execute("select rowid from passages limit 1").fetchone():
+                raise ConfigError(f"search: env_config key corpus={corpus!r}: the file contains no passages.")
 
     folder = machine_cache("search", key, fill)
     return worker_resource(("search", str(folder)), lambda: SqliteIndex(folder), lambda held: held.close())
-
-
-def _some(passages: Iterable[Passage], corpus: str | None) -> Iterator[Passage]:
-    count = 0
-    for passage in passages:
-        count += 1
-        yield passage
-    if not count:
-        raise ConfigError(f"search: env_config key corpus={corpus!r}: the file contains no passages.")
 
 
 # A retrieval server

@@ -35,12 +35,10 @@ Files = Mapping[str, Entry]
 Layer = Mapping[str, Entry | None]
 """Changes to a base, by path; None for a deleted path."""
 
-EMPTY: dict[str, Entry] = {"home": Entry("d", 0o755), "tmp": Entry("d", 0o1777)}
-
 
 def based_on(files: Mapping[str, Entry]) -> dict[str, Entry]:
     """A base with these files in the home folder; missing parent folders are added."""
-    base = dict(EMPTY)
+    base = {"home": Entry("d", 0o755), "tmp": Entry("d", 0o1777)}
     for path, entry in files.items():
         parts = path.split("/")
         for depth in range(1, len(parts)):

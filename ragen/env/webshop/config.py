@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ragen.env.checks import Rule, check, integer, one_of, require
 
@@ -17,8 +17,7 @@ DATASETS = {"small": "items_shuffle_1000.json", "full": "items_shuffle.json"}
 FORMAT = 4  # of the built files; increase it so that older ones are not used
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Everything that determines a catalogue.
 
     Attributes:
@@ -36,7 +35,7 @@ class Source:
     def key(self) -> list[Any]:
         """Everything that determines what would be built now, with the files' paths, sizes and times."""
         stats = [[stat.st_size, stat.st_mtime_ns] for stat in map(os.stat, (self.products, self.attributes))]
-        return [FORMAT, *map(str, astuple(self)), stats]
+        return [FORMAT, *map(str, self), stats]
 
 
 @dataclass

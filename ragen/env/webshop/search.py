@@ -77,12 +77,11 @@ class Index:
         self._database = database
         self._order = np.frombuffer(database.rows("select products from ranking")[0][0], dtype="<i4")
 
-    def search(self, query: str, count: int = TOP) -> list[tuple[int, float]]:
+    def search(self, query: str) -> list[tuple[int, float]]:
         """The best documents with at least one term of the query, and their scores, best first.
 
         Args:
             query: Any text, of which the first ``MAX_QUERY`` characters are used.
-            count: Maximum number of documents.
         """
         scores = np.zeros(len(self._order))
         select = "select weight, ranks, denominators from terms where term = ?"
@@ -90,7 +89,7 @@ class Index:
             for weight, ranks, denominators in self._database.rows(select, term):
                 weight = np.float32(times) * np.float32(weight)
                 scores[np.frombuffer(ranks, "<i4")] += weight - weight / np.frombuffer(denominators, "<f4")
-        best = _best(scores.astype("<f4"), count)
+        best = _best(scores.astype("<f4"))
         return [(int(self._order[rank]), float(scores[rank])) for rank in best]
 
 
@@ -102,13 +101,13 @@ def stored_length(length: int) -> int:
     return 24 + ((length - 24) >> shift << shift)
 
 
-def _best(scores: np.ndarray, count: int) -> Sequence[int]:
+def _best(scores: np.ndarray) -> Sequence[int]:
     """The indices of the highest scores above zero, best first, equal scores in order."""
     found = np.flatnonzero(scores)
-    if len(found) > count:
-        least = np.partition(scores[found], len(found) - count)[len(found) - count]
+    if len(found) > TOP:
+        least = np.partition(scores[found], -TOP)[-TOP]
         found = found[scores[found] >= least]
-    return found[np.argsort(-scores[found], kind="stable")][:count].tolist()
+    return found[np.argsort(-scores[found], kind="stable")][:TOP].tolist()
 
 
 # Converts text to index terms like the reference's search engine (Anserini 0.22 on Lucene 9.5, English).

@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
-from ragen.env.openenv import OpenEnvEnv, OpenEnvEnvConfig
+from ragen.env.openenv.config import OpenEnvEnvConfig
+from ragen.env.openenv.env import OpenEnvEnv
 
 CHOICES = ("env", "mode", "seed")  # what a reset takes of a row
 MOVES = ["Right", "Down", "Down"]

@@ -12,21 +12,21 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from ragen.errors import ConfigError
 
 
-def require(ok: bool, env_type: str, key: str, value: object, expected: str) -> None:
+def require(ok: bool, config: Any, key: str, expected: str) -> None:
     """Refuse a configuration value.
 
     Args:
         ok: Whether the value is valid.
-        env_type: The environment type.
+        config: The configuration.
         key: The key in ``env_config``.
-        value: Its value.
         expected: A description of valid values.
 
     Raises:
         ConfigError: ``ok`` is false.
     """
     if not ok:
-        raise ConfigError(f"{env_type}: env_config key {key}={value!r}, expected {expected}.")
+        name = type(config).__name__.removesuffix("EnvConfig")
+        raise ConfigError(f"{name}: env_config key {key}={getattr(config, key)!r}, expected {expected}.")
 
 
 class Rule(NamedTuple):
@@ -84,26 +84,31 @@ def names_for(numbers: Collection[int]) -> Rule:
     return Rule(fits, f"a text (not empty, one line) for each of {', '.join(map(str, numbers))}, and no other keys")
 
 
+def address(*schemes: str) -> Rule:
+    """An address that begins with one of these."""
+    fits = lambda value: isinstance(value, str) and value.startswith(schemes)  # noqa: E731
+    return Rule(fits, f"an address that begins with {' or '.join(schemes)}")
+
+
 TRUTH = one_of(True, False)
 TEXT = Rule(lambda value: isinstance(value, str) and bool(value), "a text that is not empty")
+ALL_OR_SOME = Rule(lambda value: value == -1 or integer(1).fits(value), "an integer from 1, or -1 for all")
 FOLDER = Rule(lambda value: isinstance(value, str) and os.path.isdir(value), "an existing folder")
 FILE = Rule(lambda value: isinstance(value, str) and os.path.isfile(value), "an existing file")
 
 
-def check(env_type: str, config: Any, **rules: Rule) -> None:
+def check(config: Any, **rules: Rule) -> None:
     """Check a configuration.
 
     Args:
-        env_type: The environment type.
-        config: Its configuration, a dataclass.
+        config: The configuration, a dataclass.
         rules: Rules by key, of the keys for which :func:`declared_rules` has none or a wider one.
 
     Raises:
         ConfigError: A value is invalid.
     """
     for key, rule in {**declared_rules(config.__class__), **rules}.items():
-        value = getattr(config, key)
-        require(rule.fits(value), env_type, key, value, rule.expected)
+        require(rule.fits(getattr(config, key)), config, key, rule.expected)
 
 
 @cache

@@ -102,11 +102,10 @@ def read_grid(observation: str, grid_lookup: Mapping[int, str]) -> list[list[int
     return [[tiles[found] for found in row] for row in rows]
 
 
-def check_grid(env_type: str, config: Any, tiles: Sequence[str], **rules: Rule) -> None:
+def check_grid(config: Any, tiles: Sequence[str], **rules: Rule) -> None:
     """Check a configuration of a grid game, and convert its lookups to plain dicts with int keys.
 
     Args:
-        env_type: The environment type.
         config: The configuration.
         tiles: The names of the tiles, in the order of the keys of ``grid_lookup``.
         rules: The rules of its other keys; see :func:`ragen.env.checks.check`.
@@ -122,7 +121,6 @@ def check_grid(env_type: str, config: Any, tiles: Sequence[str], **rules: Rule) 
         "a mapping of symbols to what they mean",
     )
     check(
-        env_type,
         config,
         grid_lookup=names_for(range(len(tiles))),
         grid_vocab=or_null(words),
@@ -131,7 +129,7 @@ def check_grid(env_type: str, config: Any, tiles: Sequence[str], **rules: Rule) 
     )
     names = config.action_lookup
     distinct = len({name.lower() for name in names.values()}) == len(names)
-    require(distinct, env_type, "action_lookup", names, "names that differ in more than case")
+    require(distinct, config, "action_lookup", "names that differ in more than case")
     config.grid_vocab = dict(config.grid_vocab or zip(config.grid_lookup.values(), tiles, strict=True))
 
 

@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass, field
 
 from ragen.env.alfworld.tasks import TASK_TYPES
-from ragen.env.checks import FOLDER, Rule, check, integer, one_of, or_null, some_of
+from ragen.env.checks import ALL_OR_SOME, FOLDER, check, one_of, or_null, some_of
 
-_TYPE = "alfworld"
 EVAL_DATASETS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
 """The evaluation splits, by the names that RAGEN and ALFWorld use, and their folders in the official data."""
 
@@ -48,15 +47,13 @@ class AlfWorldEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        count = Rule(lambda value: value == -1 or integer(1).fits(value), "-1 or an integer from 1")
         check(
-            _TYPE,
             self,
             data=or_null(FOLDER),
             eval_dataset=one_of(*EVAL_DATASETS),
             task_types=some_of(TASK_TYPES),
-            num_train_games=count,
-            num_eval_games=count,
+            num_train_games=ALL_OR_SOME,
+            num_eval_games=ALL_OR_SOME,
         )
         self.data = self.data and os.path.abspath(self.data)
 

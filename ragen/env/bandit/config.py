@@ -8,8 +8,6 @@ from typing import Literal
 
 from ragen.env.checks import Rule, check, integer, number, require
 
-_TYPE = "bandit"
-
 NAME_PAIRS: dict[str, list[tuple[str, str]]] = {
     "train": re.findall(
         r"(\w+) (\w+)",
@@ -67,7 +65,6 @@ class BanditEnvConfig:
         """
         arm = Rule(lambda name: isinstance(name, str) and bool(name.strip()), "the name of an arm, not empty")
         check(
-            _TYPE,
             self,
             lo_arm_name=arm,
             hi_arm_name=arm,
@@ -76,4 +73,4 @@ class BanditEnvConfig:
             internal_seed=integer(0),
         )
         same = self.lo_arm_name.lower() == self.hi_arm_name.lower()
-        require(not same, _TYPE, "hi_arm_name", self.hi_arm_name, f"a name other than lo_arm_name={self.lo_arm_name!r}")
+        require(not same, self, "hi_arm_name", f"a name other than lo_arm_name={self.lo_arm_name!r}")

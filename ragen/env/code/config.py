@@ -11,8 +11,6 @@ from ragen.env.code.families import FAMILIES, LEVELS
 from ragen.env.code.problems import GENERATED
 from ragen.env.sandbox.host import Limits
 
-_TYPE = "code"
-
 
 @dataclass
 class CodeEnvConfig:
@@ -49,7 +47,6 @@ class CodeEnvConfig:
         known = self.dataset == GENERATED
         data = Rule(lambda data: known or FILE.fits(data), f"{GENERATED!r} or an existing JSONL file")
         check(
-            _TYPE,
             self,
             dataset=data,
             levels=some_of(LEVELS),
@@ -60,7 +57,7 @@ class CodeEnvConfig:
         )
         self.dataset = self.dataset if known else os.path.abspath(self.dataset)
         of_levels = any(FAMILIES[name].level in self.levels for name in self.families or FAMILIES)
-        require(of_levels, _TYPE, "families", self.families, f"one of the levels {self.levels}")
+        require(of_levels, self, "families", f"one of the levels {self.levels}")
 
     def limits(self) -> Limits:
         """The limits of a program."""

@@ -9,8 +9,6 @@ from typing import Literal
 from ragen.env.checks import check
 from ragen.env.rows import RowSource
 
-_TYPE = "countdown"
-
 PACKAGED_PUZZLES = Path(__file__).parent / "data" / "puzzles.jsonl"
 """The puzzles that ship with the package."""
 
@@ -44,9 +42,9 @@ class CountdownEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self)
+        check(self)
         self.source()
 
     def source(self) -> RowSource:
         """The source of the puzzles."""
-        return RowSource(_TYPE, "train_path", self.train_path or str(PACKAGED_PUZZLES), ("nums", "target"))
+        return RowSource("countdown", "train_path", self.train_path or str(PACKAGED_PUZZLES), ("nums", "target"))

@@ -9,7 +9,6 @@ from envlanes.ragen.seeds import SEED_LIMIT
 from ragen.env.checks import Rule, integer, number, or_null
 from ragen.env.grid import check_grid, numbered
 
-_TYPE = "frozen_lake"
 _ACTIONS = range(1, 5)
 
 SHOWN_TILES = ("player", "empty", "hole", "goal", "player in hole", "player on goal")
@@ -64,7 +63,6 @@ class FrozenLakeEnvConfig:
             "a direction from 0 to 3 for each of 1, 2, 3, 4",
         )
         check_grid(
-            _TYPE,
             self,
             SHOWN_TILES,
             size=integer(2, 100),

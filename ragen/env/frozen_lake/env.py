@@ -178,11 +178,8 @@ def _reaches(tiles: bytearray, size: int, start: int, goal: int) -> bool:
 @lru_cache(maxsize=64)
 def neighbours(size: int) -> tuple[tuple[int, ...], ...]:
     """For each direction and cell, the cell that a step leads to; at the edge it is the same cell."""
-    cells = [divmod(cell, size) for cell in range(size * size)]
-    last = size - 1
-    return (
-        tuple(row * size + max(column - 1, 0) for row, column in cells),
-        tuple(min(row + 1, last) * size + column for row, column in cells),
-        tuple(row * size + min(column + 1, last) for row, column in cells),
-        tuple(max(row - 1, 0) * size + column for row, column in cells),
+    cells, last = [divmod(cell, size) for cell in range(size * size)], size - 1
+    return tuple(
+        tuple(min(max(row + down, 0), last) * size + min(max(column + right, 0), last) for row, column in cells)
+        for down, right in ((0, -1), (1, 0), (0, 1), (-1, 0))
     )

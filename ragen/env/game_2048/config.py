@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from ragen.env.checks import check, integer, names_for, number
 
-_TYPE = "game_2048"
-
 
 @dataclass
 class Game2048EnvConfig:
@@ -34,4 +32,4 @@ class Game2048EnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self, size=integer(2, 16), two_prob=number(0, 1), action_lookup=names_for(range(4)))
+        check(self, size=integer(2, 16), two_prob=number(0, 1), action_lookup=names_for(range(4)))

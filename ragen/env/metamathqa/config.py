@@ -8,8 +8,6 @@ from pathlib import Path
 from ragen.env.checks import check, require
 from ragen.env.rows import RowSource
 
-_TYPE = "metamathqa"
-
 PACKAGED_PROBLEMS = Path(__file__).parent / "data" / "problems.jsonl"
 """The problems that ship with the package."""
 
@@ -40,12 +38,12 @@ class MetaMathQAEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self)
+        check(self)
         packaged_ok = self.dataset_path is not None or self.split == "train"
-        require(packaged_ok, _TYPE, "split", self.split, "'train', the only split of the packaged problems")
+        require(packaged_ok, self, "split", "'train', the only split of the packaged problems")
         self.source()
 
     def source(self) -> RowSource:
         """The source of the problems."""
         location = self.dataset_path or str(PACKAGED_PROBLEMS)
-        return RowSource(_TYPE, "dataset_path", location, ("query", "response"), self.split, self.cache_dir)
+        return RowSource("metamathqa", "dataset_path", location, ("query", "response"), self.split, self.cache_dir)

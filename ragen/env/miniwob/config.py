@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ragen.env.checks import check, or_null, some_of
 
-_TYPE = "miniwob"
-
 # The tasks of the package miniwob 1.1, classified by playing each twice, in two processes.
 
 PLAYABLE = re.findall(
@@ -68,4 +66,4 @@ class MiniWobEnvConfig:
         Raises:
             ConfigError: A value is invalid, or a task does not exist.
         """
-        check(_TYPE, self, tasks=or_null(some_of((*PLAYABLE, *OUT_OF_REACH))))
+        check(self, tasks=or_null(some_of((*PLAYABLE, *OUT_OF_REACH))))

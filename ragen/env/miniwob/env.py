@@ -21,7 +21,12 @@ from ragen.errors import ResourceError, StateError
 LONGEST = 300
 """Maximum length of a typed text, in characters."""
 
-_ACTION = re.compile(r"\s*(click|type|select|scroll)\s*\[\s*(\d{1,4})\s*(?:\|(.*))?\]\s*", re.S)
+_ELEMENT = r"\s*\[\s*(\d{1,4})\s*"
+_ACTION = re.compile(
+    rf"\s*(?:(click){_ELEMENT}\]|(type){_ELEMENT}\|(.{{0,{LONGEST}}})\]|(select){_ELEMENT}\|(.+)\]"
+    rf"|(scroll){_ELEMENT}(?:\|\s*(up|down)\s*)?\])\s*",
+    re.S,
+)
 _HINT = "click[n], type[n|text], select[n|text], scroll[n|down]"
 
 
@@ -34,16 +39,8 @@ def read_action(action: str) -> tuple[str, int, str] | None:
     found = _ACTION.fullmatch(action)
     if found is None:
         return None
-    verb, number, text = found[1], int(found[2]), found[3]
-    if verb == "scroll":
-        text = (text or "down").strip()
-    fits = {
-        "click": text is None,
-        "type": text is not None and len(text) <= LONGEST,
-        "select": bool(text),
-        "scroll": text in ("up", "down"),
-    }
-    return (verb, number, text or "") if fits[verb] else None
+    verb, number, *text = filter(None, found.groups())
+    return verb, int(number), text[0] if text else "down" if verb == "scroll" else ""
 
 
 class MiniWobEnv(PickledByConfig, TextGame, BaseLanguageBasedEnv):

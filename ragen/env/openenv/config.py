@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.env.checks import TEXT, Rule, check, number
+from ragen.env.checks import TEXT, Rule, address, check, number
 
-_TYPE = "openenv"
 SCHEMES = ("http://", "https://", "ws://", "wss://")
 
 
@@ -49,8 +48,4 @@ class OpenEnvEnvConfig:
             lambda value: isinstance(value, dict) and "seed" not in value and all(map(TEXT.fits, value)),
             "a mapping of names to values, without the seed",
         )
-        address = Rule(
-            lambda value: isinstance(value, str) and value.startswith(SCHEMES),
-            "the address of an OpenEnv server, such as http://127.0.0.1:8000",
-        )
-        check(_TYPE, self, url=address, timeout=number(0.001), reset_options=names)
+        check(self, url=address(*SCHEMES), timeout=number(0.001), reset_options=names)

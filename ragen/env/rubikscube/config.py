@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from ragen.env.checks import check, integer, names_for
 from ragen.env.rubikscube.cube import MOVES
 
-_TYPE = "rubikscube"
-
 
 @dataclass
 class RubiksCubeEnvConfig:
@@ -35,4 +33,4 @@ class RubiksCubeEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self, scramble_depth=integer(0, 1000), action_lookup=names_for(range(1, 13)))
+        check(self, scramble_depth=integer(0, 1000), action_lookup=names_for(range(1, 13)))

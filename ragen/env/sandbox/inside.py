@@ -537,15 +537,12 @@ def lay_out(job, body):
         else:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=layer)
             os.write(descriptor, body[at : at + detail])
-            os.utime(descriptor, (EPOCH, EPOCH))
             os.close(descriptor)
             at += detail
     for path, kind, mode, _ in reversed(job["files"]):
         if kind == "d":
             os.chmod(path, mode, dir_fd=layer)
-            os.utime(path, (EPOCH, EPOCH), dir_fd=layer)
-        elif kind == "l":
-            os.utime(path, (EPOCH, EPOCH), dir_fd=layer, follow_symlinks=False)
+        os.utime(path, (EPOCH, EPOCH), dir_fd=layer, follow_symlinks=False)
     before = {path: marks(info) for path, info in entries(layer)}
     for inner, outer in (("home", HOME), ("tmp", "/tmp")):
         mount(f"{LAYER}/{inner}", outer, "none", "", _BIND)

@@ -6,11 +6,10 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ragen.env.checks import FILE, TRUTH, Rule, check, integer, number, one_of, or_null, require, some_of
+from ragen.env.checks import FILE, TRUTH, Rule, address, check, integer, number, one_of, or_null, require, some_of
 from ragen.env.rows import RowSource
 from ragen.env.search.world import MOST_HOPS
 
-_TYPE = "search"
 SERVER = "http://127.0.0.1:8000"
 
 
@@ -88,7 +87,7 @@ class SearchEnvConfig:
         for theirs, ours in (("train_path", "questions"), ("max_search_results", "k")):
             if (value := getattr(self, theirs)) is not None:
                 is_one = getattr(self, ours) in (None, value)
-                require(is_one, _TYPE, theirs, value, f"null, since {ours}, another name for it, is given too")
+                require(is_one, self, theirs, f"null, since {ours}, another name for it, is given too")
                 setattr(self, ours, value)
         url, corpus = self.retrieval_server_url, self.corpus
         if self.style is None:
@@ -102,19 +101,14 @@ class SearchEnvConfig:
         is_ragens = self.style == "ragen"
         if self.reward is None:
             self.reward = "f1" if is_ragens else "exact"
-        address = Rule(
-            lambda value: isinstance(value, str) and value.startswith(("http://", "https://")),
-            "an address that begins with http:// or https://",
-        )
         without = lambda why: Rule(lambda value: value is None, f"null with {why}")  # noqa: E731
         limit = without("style='ragen', which has no limit") if is_ragens else or_null(integer(0))
         is_local = self.backend not in ("http", "mock")
         file = or_null(FILE) if is_local else without(f"backend={self.backend!r}, which needs none")
         check(
-            _TYPE,
             self,
             mock_mode=TRUTH if self.backend == "mock" else one_of(False),
-            retrieval_server_url=or_null(address),
+            retrieval_server_url=or_null(address("http://", "https://")),
             corpus=file,
             max_searches=limit,
             f1_threshold=number(0, 1),
@@ -135,7 +129,7 @@ class SearchEnvConfig:
                 if is_own
                 else ("null, or a corpus (or backend='http') beside it: the generated world has questions of its own")
             )
-            require(is_own == (self.questions is not None), _TYPE, "questions", self.questions, expected)
+            require(is_own == (self.questions is not None), self, "questions", expected)
 
     @property
     def replayable(self) -> bool:
@@ -145,4 +139,4 @@ class SearchEnvConfig:
     def source(self, split: str) -> RowSource:
         """The location of the user's questions for a split."""
         columns = (self.question_column, self.answer_column)
-        return RowSource(_TYPE, "questions", self.questions or "", columns, split)
+        return RowSource("search", "questions", self.questions or "", columns, split)

@@ -10,8 +10,6 @@ from ragen.env.checks import Rule, check, integer, or_null
 from ragen.env.grid import check_grid
 from ragen.env.sokoban.level import TILE_NAMES
 
-_TYPE = "sokoban"
-
 
 @dataclass
 class SokobanEnvConfig:
@@ -58,9 +56,9 @@ class SokobanEnvConfig:
             lambda sizes: isinstance(sizes, Sequence) and list(map(size.fits, sizes)) == [True, True],
             f"rows and columns, each {size.expected}",
         )
-        check_grid(_TYPE, self, TILE_NAMES, dim_x=or_null(size), dim_y=or_null(size), dim_room=room)
+        check_grid(self, TILE_NAMES, dim_x=or_null(size), dim_y=or_null(size), dim_room=room)
         rows, columns = self.dim_room
         self.dim_room = rows, columns
         # So that player and boxes have room to move, and that every box can be moved.
         boxes = integer(1, (rows - 2) * (columns - 2) - 2)
-        check(_TYPE, self, num_boxes=boxes, search_depth=integer(self.num_boxes + 2))
+        check(self, num_boxes=boxes, search_depth=integer(self.num_boxes + 2))

@@ -7,8 +7,6 @@ from typing import Literal
 
 from ragen.env.checks import check
 
-_TYPE = "sudoku"
-
 BLANK_SHARE = {"easy": 0.4, "medium": 0.5, "hard": 0.6}
 """The fraction of cells that each difficulty leaves blank."""
 
@@ -43,4 +41,4 @@ class SudokuEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self)
+        check(self)

@@ -10,7 +10,6 @@ from ragen.env.checks import FOLDER, Rule, check, integer, number, or_null, some
 from ragen.env.sandbox.host import Limits
 from ragen.env.terminal.families import FAMILIES
 
-_TYPE = "terminal"
 GENERATED = "generated"
 
 
@@ -50,7 +49,6 @@ class TerminalEnvConfig:
         """
         tasks = Rule(lambda value: value == GENERATED or FOLDER.fits(value), f"{GENERATED!r} or an existing folder")
         check(
-            _TYPE,
             self,
             tasks=tasks,
             families=or_null(some_of(FAMILIES)),

@@ -8,8 +8,6 @@ from typing import Literal
 from ragen.env.checks import check, or_null, some_of
 from ragen.env.textworld.games import FAMILIES, LEVELS
 
-_TYPE = "textworld"
-
 
 @dataclass
 class TextWorldEnvConfig:
@@ -46,4 +44,4 @@ class TextWorldEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self, families=or_null(some_of(FAMILIES)), levels=some_of(LEVELS))
+        check(self, families=or_null(some_of(FAMILIES)), levels=some_of(LEVELS))

@@ -51,17 +51,12 @@ class Tale:
         """Read a compiled game."""
         self.code = Path(path).read_bytes()
         self.game = Game.load(str(Path(path).with_suffix(".json")))
-        self._possible: dict[frozenset[Any], list[Any]] = {}
+        # Finding what is possible takes most of a turn, and the members of a group meet the same facts.
+        self.possible = lru_cache(MOST_KNOWN)(self._possible)
 
-    def possible(self, facts: frozenset[Any]) -> list[Any]:
-        """The possible actions; finding them takes most of a turn, and the members of a group meet the same facts."""
-        if (known := self._possible.get(facts)) is None:
-            if len(self._possible) >= MOST_KNOWN:
-                self._possible.clear()
-            kb = self.game.kb
-            actions = State(kb.logic, facts).all_applicable_actions(kb.rules.values(), kb.types.constants_mapping)
-            known = self._possible[facts] = list(actions)
-        return known
+    def _possible(self, facts: frozenset[Any]) -> list[Any]:
+        kb = self.game.kb
+        return list(State(kb.logic, facts).all_applicable_actions(kb.rules.values(), kb.types.constants_mapping))
 
 
 @lru_cache(maxsize=8)

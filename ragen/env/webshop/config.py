@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ragen.env.checks import Rule, check, integer, one_of, require
-
-_TYPE = "webshop"
+from ragen.env.checks import ALL_OR_SOME, Rule, check, integer, one_of, require
 
 DATA_VARIABLE = "RAGEN_WEBSHOP_DATA"
 BUILTIN_DIR = Path(__file__).parent / "data"
@@ -93,14 +91,12 @@ class WebShopEnvConfig:
         """
         inside = Rule(lambda value: value is None, "null; the shop runs inside the environment")
         goals = Rule(lambda value: value is None, "null; use limit_goals")
-        limit = Rule(lambda value: value == -1 or integer(1).fits(value), "an integer from 1, or -1 for all")
         check(
-            _TYPE,
             self,
             server=inside,
             filter_goals=goals,
             human_goals=one_of(False),
-            limit_goals=limit,
+            limit_goals=ALL_OR_SOME,
             price_seed=integer(),
         )
         self._source = _find_source(self)
@@ -115,16 +111,16 @@ def _find_source(config: WebShopEnvConfig) -> Source:
     products = _products_file(config)
     beside = products.with_name(products.name.removesuffix(".gz").replace("items_shuffle", "items_ins_v2"))
     if config.attr_path is not None:
-        beside = _existing("attr_path", config.attr_path)
+        beside = _existing(config, "attr_path")
     found = [path for path in (beside, beside.with_name(f"{beside.name}.gz")) if path.is_file() and path != products]
     expected = f"the path of a file, as there is no {beside.name} (plain or .gz) beside {products}"
-    require(bool(found), _TYPE, "attr_path", None, expected)
+    require(bool(found), config, "attr_path", expected)
     return Source(products, found[0], config.num_products, config.price_seed)
 
 
 def _products_file(config: WebShopEnvConfig) -> Path:
     if config.file_path is not None:
-        return _existing("file_path", config.file_path)
+        return _existing(config, "file_path")
     given, dataset = config.data_dir, config.dataset
     if dataset == "builtin" or (dataset is None and given is None):
         return next(BUILTIN_DIR.glob("items_shuffle*"))
@@ -135,11 +131,11 @@ def _products_file(config: WebShopEnvConfig) -> Path:
     )
     expected = f"a folder with one {name} (plain or .gz), by this key or the variable {DATA_VARIABLE}"
     unique = len(found) == 1 or (bool(found) and dataset is not None)
-    require(unique, _TYPE, "data_dir", given, f"{expected}; dataset='builtin' needs none, and file_path names any file")
+    require(unique, config, "data_dir", f"{expected}; dataset='builtin' needs none, and file_path names any file")
     return found[0]
 
 
-def _existing(key: str, given: str) -> Path:
-    path = Path(given).expanduser().absolute()
-    require(path.is_file(), _TYPE, key, given, "an existing file")
+def _existing(config: WebShopEnvConfig, key: str) -> Path:
+    path = Path(getattr(config, key)).expanduser().absolute()
+    require(path.is_file(), config, key, "an existing file")
     return path

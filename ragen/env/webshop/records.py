@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragen.env.checks import require
 from ragen.env.webshop.config import Source
 from ragen.errors import ConfigError
 
@@ -98,7 +97,8 @@ def _read_data(key: str, path: Path, kind: type) -> Any:
         found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (OSError, EOFError, ValueError) as error:
         raise ConfigError(f"webshop: env_config key {key}={str(path)!r} cannot be read as JSON: {error}.") from error
-    require(isinstance(found, kind), "webshop", key, str(path), f"a file with a JSON {kind.__name__}")
+    if not isinstance(found, kind):
+        raise ConfigError(f"webshop: env_config key {key}={str(path)!r}, expected a file with a JSON {kind.__name__}.")
     return found
 
 

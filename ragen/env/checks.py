@@ -84,6 +84,11 @@ def names_for(numbers: Collection[int]) -> Rule:
     return Rule(fits, f"a text (not empty, one line) for each of {', '.join(map(str, numbers))}, and no other keys")
 
 
+def null(why: str) -> Rule:
+    """None alone, for a reason such as ``"; use limit_goals"``."""
+    return Rule(lambda value: value is None, f"null{why}")
+
+
 def address(*schemes: str) -> Rule:
     """An address that begins with one of these."""
     fits = lambda value: isinstance(value, str) and value.startswith(schemes)  # noqa: E731

@@ -81,10 +81,9 @@ def _may_be(value: Any, hint: Any) -> bool:
         return not isinstance(value, list | tuple | Mapping)
     if kind in (dict, Mapping):
         return not isinstance(value, int | float | str)
-    return kind not in _LISTS or _may_be_list(value, kind, [each for each in items if each is not Ellipsis])
-
-
-def _may_be_list(value: Any, kind: Any, items: Sequence[Any]) -> bool:
+    if kind not in _LISTS:
+        return True
+    items = tuple(each for each in items if each is not Ellipsis)
     if isinstance(value, str):
         return not items or any(_may_be("", each) for each in items)  # a text is a list of its letters
     if kind is tuple and isinstance(value, list | tuple) and len(value) == len(items):

@@ -68,7 +68,9 @@ class Game2048Env(TextGame, BaseDiscreteActionEnv):
             self._add_tile()
             self._look()
         done = not any(self._open)
-        return self.observation, self._reward(raw), done, self._info(moved, done, raw)
+        scaled = 0.1 * math.log2(raw + 1) if raw > 0 else 0.0
+        reward = scaled if self.config.use_log_reward else raw
+        return self.observation, reward, done, self._info(moved, done, raw)
 
     def _add_tile(self) -> None:
         cells = [(r, c) for r, row in enumerate(self._board) for c, tile in enumerate(row) if not tile]
@@ -76,11 +78,6 @@ class Game2048Env(TextGame, BaseDiscreteActionEnv):
         board = self.grid
         board[row][column] = 2 if self._rng.random() < self.config.two_prob else 4
         self._board = tuple(map(tuple, board))
-
-    def _reward(self, raw: float) -> float:
-        if not self.config.use_log_reward:
-            return raw
-        return 0.1 * math.log2(raw + 1) if raw > 0 else 0.0
 
     def _info(self, moved: bool, done: bool, raw: float) -> dict[str, Any]:
         info: dict[str, Any] = {"action_is_effective": moved, "action_is_valid": moved, "success": False}

@@ -252,7 +252,11 @@ class Sandbox:
         with theirs:
             self._process = self._start(theirs)
         try:
-            self._greet()
+            allowed = base64.b64encode(compile_filter(profile.commands)).decode()
+            self._control.settimeout(STARTING)
+            self._control.send(json.dumps({"filter": allowed, "warm": not profile.commands}).encode())
+            if self._control.recv(16) != b"ready":
+                raise EOFError("it ended as it started")
         except (OSError, EOFError) as error:
             said = self._said()
             self.close()
@@ -285,13 +289,6 @@ class Sandbox:
         finally:
             for descriptor in files.values():
                 os.close(descriptor)
-
-    def _greet(self) -> None:
-        allowed = base64.b64encode(compile_filter(self.profile.commands)).decode()
-        self._control.settimeout(STARTING)
-        self._control.send(json.dumps({"filter": allowed, "warm": not self.profile.commands}).encode())
-        if self._control.recv(16) != b"ready":
-            raise EOFError("it ended as it started")
 
     def _said(self) -> str:
         """End bubblewrap and return its error output."""

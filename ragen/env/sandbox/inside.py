@@ -73,22 +73,14 @@ def encode(value, depth=0):
     return ["o", repr(value)[:200]]
 
 
-class Unknown:
-    """A value of a type that cannot be sent; equal to nothing."""
-
-    def __init__(self, text):
-        """Keep its ``repr``."""
-        self.text = str(text)
-
-    def __eq__(self, other):
-        """Return False."""
-        return False
+class Unknown(str):
+    """The ``repr`` of a value of a type that cannot be sent; neither a key nor an element of a set."""
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self):
         """The original ``repr``."""
-        return self.text
+        return str(self)
 
 
 def decode(value):

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ragen.env.checks import FILE, TRUTH, Rule, address, check, integer, number, one_of, or_null, require, some_of
+from ragen.env.checks import FILE, TRUTH, address, check, integer, null, number, one_of, or_null, require, some_of
 from ragen.env.rows import RowSource
 from ragen.env.search.world import MOST_HOPS
 
@@ -101,10 +101,9 @@ class SearchEnvConfig:
         is_ragens = self.style == "ragen"
         if self.reward is None:
             self.reward = "f1" if is_ragens else "exact"
-        without = lambda why: Rule(lambda value: value is None, f"null with {why}")  # noqa: E731
-        limit = without("style='ragen', which has no limit") if is_ragens else or_null(integer(0))
+        limit = null(" with style='ragen', which has no limit") if is_ragens else or_null(integer(0))
         is_local = self.backend not in ("http", "mock")
-        file = or_null(FILE) if is_local else without(f"backend={self.backend!r}, which needs none")
+        file = or_null(FILE) if is_local else null(f" with backend={self.backend!r}, which needs none")
         check(
             self,
             mock_mode=TRUTH if self.backend == "mock" else one_of(False),

@@ -17,7 +17,7 @@ from hashlib import sha256
 from random import Random
 from typing import NamedTuple
 
-from numpy.random import MT19937, RandomState
+from numpy.random import RandomState
 
 from ragen.env.sokoban.level import BOX, FLOOR, PLAYER, PLAYER_ON_TARGET, TARGET, Level, RoomShape, room_shape
 from ragen.errors import LevelError
@@ -40,20 +40,15 @@ class LevelSpec(NamedTuple):
     search_depth: int
 
 
-class _Generators(threading.local):
-    """The two generators, one pair per thread; they are reused because creating them takes longer than seeding."""
-
-    def __init__(self) -> None:
-        self.python = Random(0)
-        self.numpy = RandomState(MT19937(0))
-
-    def seeded(self, seed: int) -> tuple[Random, RandomState]:
-        self.python.seed(seed)
-        self.numpy.seed(seed)
-        return self.python, self.numpy
+_generators = threading.local()  # reused by each thread, because creating them takes longer than seeding
 
 
-_generators = _Generators()
+def _seeded(seed: int) -> tuple[Random, RandomState]:
+    if not hasattr(_generators, "pair"):
+        _generators.pair = Random(0), RandomState(0)
+    for generator in _generators.pair:
+        generator.seed(seed)
+    return _generators.pair
 
 
 @lru_cache(maxsize=4096)
@@ -91,7 +86,7 @@ def next_seed(seed: int) -> int:
 def level_of_seed(spec: LevelSpec, seed: int) -> tuple[Level | None, int]:
     """The level of exactly this seed, or None if its rooms fail, and the number of states explored."""
     shape = room_shape(spec.height, spec.width)
-    python, numpy = _generators.seeded(seed)
+    python, numpy = _seeded(seed)
     states = 0
     for _ in range(ROOMS_PER_SEED):
         floor = carve_floor(python, shape)

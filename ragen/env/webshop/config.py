@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ragen.env.checks import ALL_OR_SOME, Rule, check, integer, one_of, require
+from ragen.env.checks import ALL_OR_SOME, check, integer, null, one_of, require
 
 DATA_VARIABLE = "RAGEN_WEBSHOP_DATA"
 BUILTIN_DIR = Path(__file__).parent / "data"
@@ -89,12 +89,10 @@ class WebShopEnvConfig:
         Raises:
             ConfigError: A value is invalid, or a file is missing or has an invalid format.
         """
-        inside = Rule(lambda value: value is None, "null; the shop runs inside the environment")
-        goals = Rule(lambda value: value is None, "null; use limit_goals")
         check(
             self,
-            server=inside,
-            filter_goals=goals,
+            server=null("; the shop runs inside the environment"),
+            filter_goals=null("; use limit_goals"),
             human_goals=one_of(False),
             limit_goals=ALL_OR_SOME,
             price_seed=integer(),

@@ -18,7 +18,6 @@ from ragen.errors import InputError, StateError
 
 RENDER_MODES = ("text", "rgb_array")
 
-_COORDINATES_TITLE = "Coordinates: \n"
 _GRID_TITLE = "\nGrid Map: \n"
 
 Position = tuple[int, int]
@@ -55,7 +54,7 @@ class GridEnv(Game, BaseDiscreteActionEnv):
             return self._grid()
         if shown == "coord":
             return self._coordinates()
-        return f"{_COORDINATES_TITLE}{self._coordinates()}{_GRID_TITLE}{self._grid()}"
+        return f"Coordinates: \n{self._coordinates()}{_GRID_TITLE}{self._grid()}"
 
     @abstractmethod
     def _grid(self) -> str:

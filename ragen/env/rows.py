@@ -66,12 +66,9 @@ class RowSource:
         return ConfigError(f"{self.env_type}: env_config key {self.key}={self.location!r}: {problem}")
 
 
-VAL_SHARE = 5  # one problem in this many is for validation
-
-
 def is_of(mode: str | None, text: str) -> bool:
     """Whether a problem is for training (``"train"`` or None) or for any other mode: decided by its text alone."""
-    is_held_out = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % VAL_SHARE == 0
+    is_held_out = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % 5 == 0  # one in five
     return is_held_out == (mode not in (None, "train"))
 
 

@@ -10,8 +10,6 @@ from ragen.env.alfworld.engine import story
 from ragen.env.alfworld.tasks import GENERATED, Game, alfworld_folder, generate, official_games, read_game
 from ragen.env.textworld.adventure import Adventure
 
-NOTHING = "Nothing happens."
-
 
 class AlfWorldEnv(Adventure):
     """Does household tasks."""
@@ -64,7 +62,7 @@ class AlfWorldEnv(Adventure):
 
     def _carry_out(self, command: str, valid: bool) -> tuple[float, bool]:
         """Only admissible commands have an effect; the one that completes the task earns ``score``."""
-        words = NOTHING
+        words = "Nothing happens."
         if valid:
             state, _, self._over = self._story.step(command)
             words = str(state.feedback)

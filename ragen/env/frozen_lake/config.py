@@ -9,8 +9,6 @@ from envlanes.ragen.seeds import SEED_LIMIT
 from ragen.env.checks import Rule, integer, number, or_null
 from ragen.env.grid import check_grid, numbered
 
-_ACTIONS = range(1, 5)
-
 SHOWN_TILES = ("player", "empty", "hole", "goal", "player in hole", "player on goal")
 """The tiles that ``grid_lookup`` gives symbols to, in the order of its keys."""
 
@@ -58,7 +56,7 @@ class FrozenLakeEnvConfig:
         self.action_map = numbered(self.action_map)
         directions = Rule(
             lambda value: (
-                isinstance(value, dict) and {*value} == {*_ACTIONS} and all(map(integer(0, 3).fits, value.values()))
+                isinstance(value, dict) and {*value} == {1, 2, 3, 4} and all(map(integer(0, 3).fits, value.values()))
             ),
             "a direction from 0 to 3 for each of 1, 2, 3, 4",
         )

@@ -7,8 +7,6 @@ from typing import Any
 
 from ragen.env.checks import TEXT, Rule, address, check, number
 
-SCHEMES = ("http://", "https://", "ws://", "wss://")
-
 
 @dataclass
 class OpenEnvEnvConfig:
@@ -48,4 +46,4 @@ class OpenEnvEnvConfig:
             lambda value: isinstance(value, dict) and "seed" not in value and all(map(TEXT.fits, value)),
             "a mapping of names to values, without the seed",
         )
-        check(self, url=address(*SCHEMES), timeout=number(0.001), reset_options=names)
+        check(self, url=address("http://", "https://", "ws://", "wss://"), timeout=number(0.001), reset_options=names)

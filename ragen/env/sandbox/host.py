@@ -29,8 +29,6 @@ NOBODY = 65534  # the user of a sandbox started by root, since RLIMIT_NPROC does
 INSIDE = 1000
 STARTING = 60.0  # seconds that a sandbox may take to start
 FIXED_BYTES = 1 << 16  # size of the file in place of /dev/random and /dev/urandom
-_INSTALL = "apt-get install bubblewrap"
-_FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 
 Reason = Literal["", "time", "memory", "processes", "output", "files", "waits", "broken"]
 
@@ -110,7 +108,7 @@ def missing(profile: Profile) -> list[str]:
     if sys.platform != "linux":
         return [f"Linux: this is {sys.platform}, which has no namespaces to isolate a program"]
     if shutil.which("bwrap") is None:
-        lacks.append(f"bubblewrap: {_INSTALL}")
+        lacks.append("bubblewrap: apt-get install bubblewrap")
     try:
         load_library()
     except SandboxError as error:
@@ -142,7 +140,7 @@ _COMMANDS = {"bash": "bash", "sqlite3": "sqlite3", "find": "findutils"}
 
 def faketime() -> str | None:
     """The library that stops the clock, preloaded into the commands of a shell."""
-    return next(iter(sorted(glob.glob(_FAKETIME))), None)
+    return next(iter(sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1"))), None)
 
 
 def _interpreter() -> str | None:

@@ -121,8 +121,7 @@ class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
 
     def example_action(self, rng: Random) -> str:
         """A search for the instruction, or any action of the page."""
-        actions = self.get_available_actions()
-        return f"search[{self.goal.instruction}]" if self._page.has_search else rng.choice(actions)
+        return f"search[{self.goal.instruction}]" if self._page.has_search else rng.choice(self._page.available())
 
     def get_available_actions(self) -> list[str]:
         """The actions of the page, such as ``click[buy now]``; ``search[<content>]`` represents any search."""

@@ -62,6 +62,6 @@ def ids_from(ids: Any, count: int) -> list[int]:
         ValueError: There is none, one twice, or one that does not exist.
     """
     found = [int(each) for each in ids]
-    if not found or len(set(found)) != len(found) or not all(0 <= each < count for each in found):
+    if not found or len(set(found)) != len(found) or not {*found} <= {*range(count)}:
         raise ValueError(f"ids = {found}: expected different indices from 0 to {count - 1}.")
     return found

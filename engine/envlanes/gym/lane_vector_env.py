@@ -400,9 +400,8 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.single_observation_space = single
         self.metadata = {**metadata, "autoreset_mode": self.autoreset_mode}
         if self.shared_memory:
-            without_memory: Any = SimpleNamespace(Array=lambda *_: None)
-            try:  # it refuses what has no fixed size, in gymnasium's words
-                create_shared_memory(single, ctx=without_memory)
+            try:  # it refuses what has no fixed size, in gymnasium's words; here, it allocates nothing
+                create_shared_memory(single, ctx=SimpleNamespace(Array=lambda *_: None))  # type: ignore[arg-type]
             except CustomSpaceError as error:
                 raise ValueError(f"shared_memory=True: {error} Or use shared_memory=False.") from error
         for position, (observation, action, *_) in enumerate(found):
@@ -749,7 +748,7 @@ def _started(work: Callable[[], Any], in_thread: bool) -> Future[Any]:
             future.set_exception(error)
 
     if in_thread:  # not of a pool, whose threads would keep the program from ending
-        threading.Thread(target=run, name="vector call", daemon=True).start()
+        threading.Thread(target=run, daemon=True).start()
     else:
         run()
     return future

@@ -57,7 +57,12 @@ def make_vec(
             if f"'{key}'" in str(error) and (meant := did_you_mean(key, names)):
                 raise ConfigError(f"make_vec got {key!r}, which {spec.id} does not take.{meant}") from error
         raise
-    recorded = {**spec.kwargs, **kwargs, "num_envs": num_envs, "vectorization_mode": "lanes", "vector_kwargs": vector}
+    recorded = {
+        "num_envs": num_envs,
+        "vectorization_mode": "lanes",
+        "vector_kwargs": vector,
+        "wrappers": wrappers or (),
+    }
     envs.spec = copy.deepcopy(spec)
-    envs.spec.kwargs = recorded | {"wrappers": wrappers or ()}
+    envs.spec.kwargs |= {**kwargs, **recorded}
     return envs

@@ -24,7 +24,7 @@ from envlanes.episode.pickled import NAMED, CannotTravel, Pickled
 from envlanes.interrupts import let_signals_pass
 from envlanes.workers import logs
 from envlanes.workers.handle import Message
-from envlanes.workers.orders import Order, Rebuild
+from envlanes.workers.orders import Order
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
 _LARGE = 8192  # bytes of an array from which a part of its own costs less than one more copy, by measurement
@@ -38,12 +38,12 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
     Raises:
         CannotTravel: Part of the order cannot be pickled; nothing was sent.
     """
-    loads, items = (order.loads, order.journals) if isinstance(order, Rebuild) else ((), order.items)
+    items = order.items
     try:
         rows = _columns(items) if len(items) >= _FEW else list(items)
-        return _packed((type(order), loads, rows), number, engine)
+        return _packed((type(order), order.loads, rows), number, engine)
     except Exception:  # of any kind: something is not plain
-        return _packed((type(order), loads, _apart(items)), number, engine)
+        return _packed((type(order), order.loads, _apart(items)), number, engine)
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
@@ -52,7 +52,7 @@ def unpack_request(message: Message) -> tuple[int, int, Order]:
     kind, loads, items = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
     if type(items) is tuple:
         items = list(_rows(items))
-    return number, engine, Rebuild(loads, items) if kind is Rebuild else kind(items)
+    return number, engine, kind(items, loads)
 
 
 def _apart(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:

@@ -198,15 +198,6 @@ class Exchange:
         """
         while self._under_way and not self.has_failed and urgent.isdisjoint(self._arrived):
             self._wait()
-        return self._taken()
-
-    def arrived(self) -> dict[Worker, Reply]:
-        """The replies that are here by now, without waiting."""
-        if self._under_way and not self.has_failed:
-            self._wait(at_most=0.0)
-        return self._taken()
-
-    def _taken(self) -> dict[Worker, Reply]:
         arrived, self._arrived, self.has_failed = self._arrived, {}, False
         return arrived
 
@@ -221,11 +212,11 @@ class Exchange:
         self._claimed.remove(worker)
         worker.lock.release()
 
-    def _wait(self, at_most: float = _LONGEST_WAIT) -> None:
+    def _wait(self) -> None:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""
         start = time.monotonic()
         with interrupts_let_through():  # nothing but the wait: an interrupt leaves workers to `__exit__`
-            ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, at_most)))
+            ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, _LONGEST_WAIT)))
         now = time.monotonic()
         if self._starting:
             self.starting_s += now - start

@@ -132,9 +132,9 @@ class WorkerHandle(ABC):
                 # Windows has no SIGKILL; there any signal but two ends the process at once.
                 os.kill(self.pid, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
 
+    @abstractmethod
     def position(self) -> Position | None:
-        """The worker's position; None if unknown: then a request has the time of all its items together."""
-        return None
+        """The worker's position; None if it is not up, or had none as it ended."""
 
     def stacks(self) -> str:
         """The stacks of the worker's threads; "" where they cannot be had. Bounded to a fraction of a second."""

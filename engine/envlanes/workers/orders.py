@@ -26,6 +26,7 @@ class Order:
 
     Attributes:
         items: The requests; each starts with an env_id. A worker gets ``(env_id, Pickled)`` where one is not plain.
+        loads: The classes and specs of tags that are loaded before, each an item too.
         phase: The operation, for messages.
         plays, rebuilds: Whether it plays turns, and whether it rebuilds environments from their journals.
         counts: Whether its time is counted.
@@ -37,13 +38,14 @@ class Order:
     rebuilds: ClassVar[bool] = False
 
     items: Sequence[Any] = ()
+    loads: Sequence[PickledSpecs] = ()
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.loads) + len(self.items)
 
     def envs_at(self, index: int) -> list[int]:
-        """The environments of an item: one, except where a class is loaded for all environments of a tag."""
-        return [self.items[index][0]]
+        """The environments of an item: one, or all of a tag that is loaded."""
+        return self.loads[index].env_ids if self.is_load(index) else [self.items[index - len(self.loads)][0]]
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """Carry it out: the host's method of this phase; an outcome for each environment that has one to report."""
@@ -57,11 +59,7 @@ class Order:
 
     def is_load(self, index: int) -> bool:
         """Whether the item loads a tag."""
-        return False
-
-    def steps(self, index: int) -> int:
-        """Number of deadlines that the item may take, one after the other."""
-        return 1
+        return index < len(self.loads)
 
 
 class Build(Order):
@@ -110,32 +108,16 @@ class Unload(Order):
 class Rebuild(Order):
     """Bring environments to the end of their journals: load those unknown to the host, and replay their episodes.
 
-    Items are the tags that are loaded, and then the journals, one by one.
+    Its items are ``(env_id, journal)``.
     """
 
     phase = "replay"
     rebuilds = True
 
-    def __init__(self, loads: Sequence[PickledSpecs], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
-        super().__init__([*loads, *journals])
-        self.loads, self.journals = loads, journals
-
     @classmethod
     def of(cls, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> Rebuild:
         """An order for a worker: specs are pickled by tag."""
-        return cls([PickledSpecs.of(members) for members in by_tag(specs).values()], journals)
-
-    def envs_at(self, index: int) -> list[int]:
-        """All environments of a tag that is loaded, or the one that is replayed."""
-        return self.loads[index].env_ids if self.is_load(index) else super().envs_at(index)
-
-    def is_load(self, index: int) -> bool:
-        """See :meth:`Order.is_load`."""
-        return index < len(self.loads)
-
-    def steps(self, index: int) -> int:
-        """A deadline for the reset and one for each turn and change."""
-        return 1 if self.is_load(index) else 1 + len(self.items[index][1].entries)
+        return cls(journals, [PickledSpecs.of(members) for members in by_tag(specs).values()])
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """Load and replay; environments that could not be loaded are not replayed."""
@@ -150,9 +132,9 @@ class Rebuild(Order):
                 raised = _not_loaded(error)
                 outcomes.update({env_id: Outcome(env_id, raised) for env_id in part.env_ids})
         if all(outcome.value is None for outcome in outcomes.values()):
-            outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.journals, len(self.loads))})
+            outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.items, len(self.loads))})
             return list(outcomes.values())
-        for index, item in enumerate(self.journals, len(self.loads)):
+        for index, item in enumerate(self.items, len(self.loads)):
             if item[0] not in outcomes or outcomes[item[0]].value is None:
                 outcomes[item[0]] = host.replay([item], index)[0]
         return list(outcomes.values())
@@ -162,14 +144,14 @@ class RebuildHere(Rebuild):
     """The same for the main process, where nothing is pickled."""
 
     def __init__(self, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
-        super().__init__((), journals)
+        super().__init__(journals)
         self._specs = specs
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """Load and replay."""
         host.load(self._specs)
         outcomes = {spec.env_id: Outcome(spec.env_id, None) for spec in self._specs}
-        outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.journals)})
+        outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.items)})
         return list(outcomes.values())
 
 

@@ -47,8 +47,3 @@ class Progress:
         while position != (again := (self._integers[2], self._integers[1], self._floats[0])):
             position = again
         return Position(*again)
-
-    def close(self) -> None:
-        """Let go of the memory."""
-        self._floats.release()
-        self._integers.release()

@@ -23,7 +23,7 @@ from envlanes.this_process import set_title
 from envlanes.workers import codec, logs
 from envlanes.workers.channel import Channel
 from envlanes.workers.handle import Message
-from envlanes.workers.orders import CloseAll, Rebuild
+from envlanes.workers.orders import CloseAll
 from envlanes.workers.progress import Progress
 
 _server: Server | None = None  # of this process, where a kind calls functions instead of keeping the object
@@ -61,7 +61,7 @@ class Server:
         batch = order.carry_out(host)
         if isinstance(order, CloseAll):
             del self._hosts[engine]  # its number never comes back
-        elif isinstance(order, Rebuild) and order.loads:
+        elif order.loads:
             self._env_types.update(part.env_type for part in order.loads)
             set_title(f"envlanes {self._name}: {', '.join(sorted(self._env_types))}")
         # Before the reply is packed: of several items, none is at fault for a hang or a crash from here on.

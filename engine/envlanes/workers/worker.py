@@ -63,11 +63,6 @@ class Request:
         """Seconds that the item with the least time may take."""
         return min(self.timeout, self.startup_timeout) if self.order.rebuilds else self.timeout
 
-    def time_of_all(self) -> float:
-        """Seconds that its items may take together."""
-        items = range(len(self.order.items))
-        return sum(self.timeout_of(index) * self.order.steps(index) for index in items) or self.timeout
-
 
 class Worker:
     """A worker, whose process is started when needed and again after each death.
@@ -200,7 +195,7 @@ class Worker:
             since = max(position.since, self._heard, self._listens if self._is_done(position) else 0.0)
         else:
             since = max(self._since, self._heard)
-        return since + self._patience(position, index)
+        return since + self._patience(index)
 
     def next_look(self) -> float:
         """When to look at the latest where the worker is: what it begins meanwhile may have less time than this."""
@@ -210,13 +205,11 @@ class Worker:
     def _is_starting(self, index: int | None) -> bool:
         return index is None and self.handle is not None and not self.handle.is_up
 
-    def _patience(self, position: Position | None, index: int | None) -> float:
-        """Seconds that the worker has for what it is at; for all of a request where its position is not known."""
+    def _patience(self, index: int | None) -> float:
+        """Seconds that the worker has for what it is at."""
         assert self._request is not None
         if self._is_starting(index):
             return self._request.startup_timeout
-        if position is None and self._batch is None:
-            return self._request.time_of_all()
         return self._request.timeout_of(index or 0)
 
     def _index(self, position: Position | None) -> int | None:
@@ -224,14 +217,14 @@ class Worker:
         if self._batch is not None or self._request is None:
             return None
         if position is None:
-            is_known = len(self._request.order.items) == 1 and self.handle is not None and self.handle.is_up
+            is_known = len(self._request.order) == 1 and self.handle is not None and self.handle.is_up
             return 0 if is_known else None
         return position.item if position.request == self._number else None
 
     def _is_done(self, position: Position) -> bool:
         """Whether the worker has all items of the request behind it, so that only the reply is missing."""
         assert self._request is not None
-        return position.request == self._number and position.item >= len(self._request.order.items)
+        return position.request == self._number and position.item >= len(self._request.order)
 
     def expire(self) -> WorkerFailure:
         """Kill the worker because its item is overdue, and return which one that was."""
@@ -240,11 +233,11 @@ class Worker:
         # Stacks before the end, since a dead process has none; the position after it, since one that was read before
         # can be overtaken: the worker may finish the item, and begin the next one, in between.
         if self._is_starting(self._index(position)):
-            seconds = self._patience(position, None)
+            seconds = self._patience(None)
             return WorkerFailure(Cause.START, self.name, self.end(), seconds=seconds)
         stacks = self.handle.stacks()
         ending, index = self._end_and_locate()
-        seconds = self._patience(ending.position, index)
+        seconds = self._patience(index)
         return WorkerFailure(Cause.TIMEOUT, self.name, ending, index, seconds, stacks)
 
     def end(self) -> Ending:

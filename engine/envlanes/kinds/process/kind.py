@@ -169,13 +169,10 @@ class Vitals:
         Raises:
             OSError: There can be no more descriptors.
         """
-        with contextlib.ExitStack() as opened:
-            self._file = opened.enter_context(FileIO(os.memfd_create("envlanes"), "r+"))
-            self._file.truncate(Progress.SIZE)
-            self._file.seek(Progress.SIZE)  # the worker shares the place that is written to next
-            self._progress = Progress(opened.enter_context(mmap.mmap(self._file.fileno(), Progress.SIZE)))
-            opened.callback(self._progress.close)
-            self._opened = opened.pop_all()
+        self._file = FileIO(os.memfd_create("envlanes"), "r+")
+        self._file.truncate(Progress.SIZE)
+        self._file.seek(Progress.SIZE)  # the worker shares the place that is written to next
+        self._progress = Progress(mmap.mmap(self._file.fileno(), Progress.SIZE))
 
     def fileno(self) -> int:
         """The descriptor that the worker needs."""
@@ -199,8 +196,9 @@ class Vitals:
         return os.pread(self.fileno(), _STACKS_SIZE, begin).decode(errors="replace")
 
     def close(self) -> None:
-        """Let go of it."""
-        self._opened.close()
+        """Let go of it; the memory goes with its last user."""
+        self._file.close()
+        del self._progress
 
 
 class Launcher:

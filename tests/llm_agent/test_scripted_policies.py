@@ -88,3 +88,8 @@ def test_an_environment_of_ones_own_gets_actions_that_its_prompt_names():
     request = Request(0, 0, "Mine", [{"role": "user", "content": message}])
     backend = ScriptedBackend({"Mine": "my.module:Game"}, malformed=0.0, random=0.0, max_actions_per_turn=1)
     assert backend.answer(request).endswith(("<answer>Jump</answer>", "<answer>Stay low</answer>"))
+
+
+def test_it_plays_where_the_number_of_actions_of_a_reply_has_no_limit():
+    _, requests = played(config_of("Bandit", groups=1, overrides=["agent_proxy.max_actions_per_turn=null"]))
+    assert requests

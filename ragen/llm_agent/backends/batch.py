@@ -40,7 +40,7 @@ def requests_of(lm_inputs: AnyBatch) -> list[Request]:
         map(str, columns.get("tags", [""] * size)),
         chats,
         _prompt_rows(lm_inputs, size),
-        [data.get("images", ()) for data in columns.get("multi_modal_data", [{}] * size)],
+        [data.get("images", ()) for data in columns.get("multi_modal_data", [dict[str, Any]()] * size)],
         strict=True,
     )
     return [Request(*row) for row in rows]
@@ -129,7 +129,9 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
     """
     rollout = as_config(config).actor_rollout_ref.rollout
     given: dict[str, Any] = {**_set(rollout), **(_set(rollout.val_kwargs) if validate else {})}
-    return replace(Sampling(), **given, **({"max_tokens": rollout.response_length} if rollout.response_length else {}))
+    if rollout.response_length:
+        given["max_tokens"] = rollout.response_length
+    return replace(Sampling(), **given)
 
 
 def _set(section: SamplingKeys) -> dict[str, Any]:

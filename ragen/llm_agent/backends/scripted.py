@@ -71,7 +71,7 @@ class ScriptedBackend(Backend):
             malformed=keys.malformed,
             random=keys.random,
             seed=keys.seed,
-            max_actions_per_turn=proxy.max_actions_per_turn,
+            max_actions_per_turn=proxy.max_actions_per_turn or 5,
             action_sep=proxy.action_sep,
             enable_think=proxy.enable_think,
         )

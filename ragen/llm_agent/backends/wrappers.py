@@ -32,8 +32,8 @@ class VllmWrapperWg:
         Raises:
             ConfigError: vLLM is not installed, or cannot start with these options.
         """
-        self._backend: Any = backend_class("vllm").from_config(config, tokenizer)
-        self.config, self.tokenizer, self.llm = config, tokenizer, self._backend.llm
+        backend: Any = backend_class("vllm").from_config(config, tokenizer)
+        self._backend, self.config, self.tokenizer, self.llm = backend, config, tokenizer, backend.llm
         self._sampling = replace(read_sampling(config, validate=True), do_sample=True)
 
     def generate_sequences(self, lm_inputs: DataProto) -> DataProto:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +56,12 @@ def compose(name: str, overrides: Sequence[str] = (), directory: str | None = No
     from omegaconf import OmegaConf
 
     config = composed(name, overrides, directory)
-    written, given = OmegaConf.to_container(config, resolve=False), {*map(override_key, overrides)}
+    written: Any = OmegaConf.to_container(config, resolve=False)
+    given = {*map(override_key, overrides)}
     own = ("actor.backend", "scripted", "openai"), ("resume", False, True)
     folder = "output_dir", DATED, f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"
     for key, default, value in (*own, folder):
-        if key not in given and reduce(getitem, key.split("."), written) == default:
+        if key not in given and reduce(lambda held, part: held[part], key.split("."), written) == default:
             OmegaConf.update(config, key, value)
     is_asked = "actor.model" not in given and OmegaConf.select(config, "actor.backend") == "openai"
     if is_asked and OmegaConf.select(config, "actor.model") is None:

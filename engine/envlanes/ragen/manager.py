@@ -27,7 +27,7 @@ from envlanes.ragen.seeds import checked_seed, counted_on, first_seed, group_see
 from envlanes.ragen.settings import ManagerSettings
 from envlanes.returned import NO_SUCCESS
 from envlanes.settings import Mode
-from envlanes.stats import LaneStats
+from envlanes.stats import LaneStats, duration
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -254,6 +254,11 @@ class RolloutManager(EnvSet):
     def home(self, env_id: int) -> str:
         """The home of an environment: ``"main"``, or the name of a worker."""
         return self._engine.home(env_id)
+
+    def placement(self) -> dict[str, str]:
+        """The home of each tag's environments, and the cost of a turn."""
+        work = self.work()
+        return {tag: f"in {home}: {duration(work.costs[tag].turns.usual_s)} a turn" for tag, home in work.homes.items()}
 
     # Turns
 

@@ -93,6 +93,17 @@ class Layout:
                 line[start + token] += value
         return torch.from_numpy(table)[:, self.first :].contiguous()
 
+    def mask(self, rows: Sequence[Iterable[tuple[int, int]]]) -> torch.Tensor:
+        """Ones at spans of tokens, in the form of :meth:`values`."""
+        import numpy as np
+        import torch
+
+        table = np.zeros((len(rows), self.width), np.float32)
+        for line, start, row in zip(table, self.starts, rows, strict=True):
+            for begin, end in row:
+                line[start + begin : start + end] = 1
+        return torch.from_numpy(table)[:, self.first :].contiguous()
+
 
 @needs("verl", "a DataProto batch")
 def token_tensors(

@@ -217,12 +217,7 @@ def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, signal: Seq
     if settings.window_mode == FULL and not settings.enable_response_mask:
         learnt = [[(each.encoded.body, len(each.encoded.ids))] for each in rows]
     return {
-        name: layout.values(
-            [
-                [(token, 1.0) for span in spans for token in range(*span)] if signal[each.row.episode] else []
-                for each, spans in zip(rows, found, strict=True)
-            ]
-        )
+        name: layout.mask([s if signal[each.row.episode] else [] for each, s in zip(rows, found, strict=True)])
         for name, found in (("loss_mask", learnt), ("response_mask", replies))
     }
 

@@ -92,7 +92,7 @@ def test_an_installed_command_works_from_an_empty_folder(installed, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-OTHER_PROJECT = re.compile(r"(?:pip|uv|pipx|poetry)\b[^\n`]*?\b(?:install|add)\b[^\n`]*?(?<![\w./-])ragen(?![\w./-])")
+OTHER_PROJECT = re.compile(r"(?:pip|uv|pipx|poetry)\b[^\n`]*?\b(?:install|add)\b[^\n`]*?(?<![\w./[-])ragen(?![\w./-])")
 """A command that installs the index's `ragen`, with or without extras or a version."""
 
 

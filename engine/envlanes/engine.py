@@ -21,6 +21,8 @@ only.
 from __future__ import annotations
 
 import itertools
+import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -286,6 +288,8 @@ class Engine(Closing):
                 if self._placement.mode == "auto" and len(self.environments.in_use) == len(actions):
                     round_.may_move = True
                     self._placement.reconsider(actions, episode, episode)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("turn: %s", dict(Counter(map(self.home, actions))))
             values = round_.run()
             # All results are here, and the round has declared an interrupt too late: either every environment of the
             # call has played this turn, or none has.

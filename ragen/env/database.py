@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 _FILE = "index.db"
-_MAPPED = 16 * 2**30  # bytes
 
 
 @contextmanager
@@ -32,7 +31,7 @@ class Database:
         self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
         self._lock = threading.Lock()  # two threads that read at a time mix up their rows
         self.close = self._connection.close
-        self.rows(f"pragma mmap_size={_MAPPED}")
+        self.rows("pragma mmap_size=17179869184")  # 16 GiB
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """The rows that a query selects."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-_MOST_NUMBERS = 12
-
 
 def solve(numbers: list[int], target: int) -> str | None:
     """A sum of the numbers, each with plus or minus, that has this value; None if there is none.
@@ -16,7 +14,7 @@ def solve(numbers: list[int], target: int) -> str | None:
         numbers: The numbers to use, none negative.
         target: The value to reach.
     """
-    if not numbers or min(numbers) < 0 or len(numbers) > _MOST_NUMBERS:
+    if not numbers or min(numbers) < 0 or len(numbers) > 12:
         return None
     for signs in product((1, -1), repeat=len(numbers)):
         signed = [sign * number for sign, number in zip(signs, numbers, strict=True)]

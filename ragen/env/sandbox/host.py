@@ -117,8 +117,9 @@ def missing(profile: Profile) -> list[str]:
         lacks.append("a Python that every user can read: apt-get install python3")
     if profile.commands:
         which = partial(shutil.which, path="/usr/bin:/bin")
+        packages = {"bash": "bash", "sqlite3": "sqlite3", "find": "findutils"}
         lacks += [
-            f"{command}: apt-get install {package}" for command, package in _COMMANDS.items() if not which(command)
+            f"{command}: apt-get install {package}" for command, package in packages.items() if not which(command)
         ]
         if faketime() is None:
             lacks.append("libfaketime, which stops the clock: apt-get install libfaketime")
@@ -133,9 +134,6 @@ def require_sandbox(profile: Profile) -> None:
     """
     if lacks := missing(profile):
         raise SandboxError(f"A sandbox for {profile.name} cannot run here. Missing: {'; '.join(lacks)}.")
-
-
-_COMMANDS = {"bash": "bash", "sqlite3": "sqlite3", "find": "findutils"}
 
 
 def faketime() -> str | None:

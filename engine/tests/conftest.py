@@ -65,3 +65,25 @@ def lanes():
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture(params=["process", "executor", "main"])
+def make(request, monkeypatch):
+    """Makes engines in main and over each kind of workers, closed in the end; nodes are simulated."""
+    from envlanes.engine import Engine
+    from envlanes.kinds import ray_cluster
+    from envlanes.settings import Settings
+    from support.simulated_nodes import SimulatedCluster
+
+    made: list[Engine] = []
+    patient = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
+    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
+    where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
+
+    def make_one(specs=(), **settings):
+        made.append(Engine(specs, Settings.of(**{**patient, **where, **settings})))
+        return made[-1]
+
+    yield make_one
+    for engine in made:
+        engine.close()

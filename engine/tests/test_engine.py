@@ -15,7 +15,6 @@ from envlanes.errors import EnvError, InputError, StateError
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
 from support.leftovers import kill_workers, until
 
-PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
 IDS = range(4)
 TURN = Turn(("a",), 9)
 
@@ -52,21 +51,6 @@ class Takes(Walk):
     def step(self, action):
         until(lambda: False, 0.2)
         return super().step(action)
-
-
-@pytest.fixture(params=["process", "executor", "main"])
-def make(request):
-    """Makes engines in main and over both kinds of workers, closed in the end."""
-    made: list[Engine] = []
-    where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
-
-    def make_one(specs=(), **settings):
-        made.append(Engine(specs, Settings.of(**{**PATIENT, **where, **settings})))
-        return made[-1]
-
-    yield make_one
-    for engine in made:
-        engine.close()
 
 
 in_lanes = pytest.mark.parametrize("make", ["process", "executor"], indirect=True)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from envlanes import Engine, EnvFailed, EnvSpec, Settings
+from envlanes import Engine, EnvFailed, EnvSpec
 from envlanes.episode.turn import Turn
 from envlanes.errors import ForkError, InputError, StateError
-from envlanes.kinds import ray_cluster
 from support.faulty_envs import (
     Clock,
     FaultConfig,
@@ -24,9 +23,7 @@ from support.faulty_envs import (
 )
 from support.forking import TOYS, recorded, straight
 from support.leftovers import kill_workers
-from support.simulated_nodes import SimulatedCluster
 
-PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
 TURN = Turn(("a",), 9)
 SEED = 7
 
@@ -78,22 +75,6 @@ class Board(Walk):
     def push(self, distance):
         self.place += distance
         return self.place
-
-
-@pytest.fixture(params=["process", "executor", "main"])
-def make(request, monkeypatch):
-    """Makes engines in main and over each kind of workers, closed in the end; nodes are simulated."""
-    made: list[Engine] = []
-    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
-    where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
-
-    def make_one(specs=(), **settings):
-        made.append(Engine(specs, Settings.of(**{**PATIENT, **where, **settings})))
-        return made[-1]
-
-    yield make_one
-    for engine in made:
-        engine.close()
 
 
 nodes = pytest.param("ray", marks=pytest.mark.cluster)

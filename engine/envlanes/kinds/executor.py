@@ -33,7 +33,6 @@ import socket
 import sys
 import threading
 import traceback
-import weakref
 from collections.abc import Callable
 from concurrent.futures.process import ProcessPoolExecutor
 from multiprocessing.process import BaseProcess
@@ -80,24 +79,16 @@ class ExecutorKind(WorkerKind):
         available = multiprocessing.get_all_start_methods()
         self.start_method = start_method if start_method in available else "spawn"
         self.slots = usable_cpus()
-        self._known: weakref.WeakSet[_ExecutorHandle] = weakref.WeakSet()
 
     def start(self, name: str) -> WorkerHandle:
         """See :meth:`WorkerKind.start`."""
         try:
-            handle = _ExecutorHandle(self.start_method, name)
+            return _ExecutorHandle(self.start_method, name)
         except (OSError, RuntimeError, NotImplementedError) as error:
             raise LaneStartError(f"{name}: no worker can be started: {type(error).__name__}: {error}") from error
-        self._known.add(handle)
-        return handle
 
     def close(self) -> None:
         """Nothing: executors share nothing but what the standard library keeps until the program ends."""
-
-    def forget_in_child(self) -> None:
-        """See :meth:`WorkerKind.forget_in_child`."""
-        for handle in list(self._known):
-            handle.forget_in_child()
 
 
 class _ExecutorHandle(PipeHandle):
@@ -220,11 +211,6 @@ class _ExecutorHandle(PipeHandle):
                 pass
             self.pid = self._process_id
             self.kill()
-
-    def forget_in_child(self) -> None:
-        """See :meth:`WorkerHandle.forget_in_child`; the executor itself is left alone, its threads are not here."""
-        super().forget_in_child()
-        self._lock = threading.Lock()
 
 
 class _Context:

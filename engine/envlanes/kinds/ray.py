@@ -65,6 +65,7 @@ _PATIENCE = 0.5  # seconds between looks whether an answer is still wanted
 _PINGS = 3  # the shortest counts: a machine may be busy during one
 _AT_ONCE = 4096  # bytes: wake-ups that are read together
 
+Posted = tuple[str, str | Message]  # a worker's token, and its name to start it, or a request
 WorkerEvent = int | Message | None  # of a worker: its process id, once it is up; a reply; that it has ended
 
 
@@ -110,15 +111,15 @@ class NodeAgent:
         """Answer."""
         return True
 
-    async def post(self, messages: Sequence[tuple[str, str | None, Message | None]]) -> None:
-        """Start workers, and send requests: a token each, with the name of a worker or a message."""
-        for token, name, message in messages:
+    async def post(self, posted: Sequence[Posted]) -> None:
+        """Start workers, and send requests."""
+        for token, given in posted:
             try:
-                if name is not None:
-                    self._start(token, name)
-                elif message is not None:
-                    self._at_work[token] = codec.number_of(message)
-                    self._workers[token].send(message)
+                if isinstance(given, str):
+                    self._start(token, given)
+                else:
+                    self._at_work[token] = codec.number_of(given)
+                    self._workers[token].send(given)
                     self._look(token)
             except (KeyError, WorkerGone):
                 self._look(token)
@@ -253,7 +254,7 @@ class AgentClient:
         self.workers: dict[str, NodeHandle] = {}
         self._cluster, self._agent = cluster, cluster.place(node, seats)
         self._lock = threading.RLock()
-        self._outbox: list[tuple[str, str | None, Message | None]] = []
+        self._outbox: list[Posted] = []
         self._has_posted = threading.Event()
         self._positions: dict[str, tuple[int, int, float]] = {}
         self._positions_at = -math.inf
@@ -278,10 +279,10 @@ class AgentClient:
         """Workers for each seat, with so many more."""
         return (len(self.workers) + more) / self.seats
 
-    def post(self, token: str, name: str | None, message: Message | None) -> None:
+    def post(self, token: str, given: str | Message) -> None:
         """Have a worker of this name started, or asked with this message; never waits."""
         with self._lock:
-            self._outbox.append((token, name, message))
+            self._outbox.append((token, given))
         self._has_posted.set()
 
     def position(self, token: str) -> tuple[int, int, float] | None:
@@ -290,13 +291,9 @@ class AgentClient:
         The agent is asked, unless it was a moment ago.
         """
         if time.monotonic() - self._positions_at > _FRESH:
-            self._positions, self._positions_at = self._ask("positions") or {}, time.monotonic()
+            self._positions, self._positions_at = self.ask("positions") or {}, time.monotonic()
         found = self._positions.get(token)
         return (found[0], found[1], self._positions_at - found[2]) if found is not None else None
-
-    def stacks(self, token: str) -> str:
-        """The stacks of a worker's threads."""
-        return self._ask("stacks", token) or ""
 
     def end(self, worker: NodeHandle) -> Ending:
         """End a worker; bounded in time."""
@@ -305,7 +302,7 @@ class AgentClient:
             with contextlib.suppress(Exception):  # of many kinds: Ray may be shut down
                 self._agent.end.remote(worker.token)
             return Ending(error=f"could not be started: node {self.node.name} has no agent yet", is_shared=True)
-        ending: Ending | None = self._ask("end", worker.token)
+        ending: Ending | None = self.ask("end", worker.token)
         if ending is None:
             what, where = ("ended", worker.where) if worker.is_up else ("could not be started", "")
             return Ending(where, error=f"{what}: node {self.node.name} {self.why}", is_shared=True)
@@ -341,7 +338,7 @@ class AgentClient:
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
 
-    def _ask(self, method: str, *given: Any) -> Any:
+    def ask(self, method: str, *given: Any) -> Any:
         """Call the agent, which is given up if it does not answer; None then."""
         if self.why:
             return None
@@ -383,7 +380,7 @@ class AgentClient:
         if self._await(self._agent.ping.remote()) is None:
             return
         # The shortest: the others may have waited for something else on the way.
-        self.round_trip_s = min(timeit.repeat(lambda: self._ask("ping"), number=1, repeat=_PINGS))
+        self.round_trip_s = min(timeit.repeat(lambda: self.ask("ping"), number=1, repeat=_PINGS))
         self.is_there = True
 
     def _await(self, call: Any) -> Any:
@@ -414,7 +411,7 @@ class NodeHandle(WorkerHandle):
         self._number, self._sent_at, self._on_its_way = 0, 0.0, 0.0
         self._ending: Ending | None = None
         agent.workers[self.token] = self
-        agent.post(self.token, name, None)
+        agent.post(self.token, name)
         if agent.why:  # since a moment ago
             self.fail(agent.why)
 
@@ -435,7 +432,7 @@ class NodeHandle(WorkerHandle):
         message = codec.portable(message)
         self.moved += sum(map(len, message))
         self._number, self._sent_at, self._on_its_way = codec.number_of(message), time.monotonic(), 0.0
-        self.agent.post(self.token, None, message)
+        self.agent.post(self.token, message)
 
     def fileno(self) -> int:
         """See :meth:`WorkerHandle.fileno`."""
@@ -495,7 +492,7 @@ class NodeHandle(WorkerHandle):
 
     def stacks(self) -> str:
         """See :meth:`WorkerHandle.stacks`."""
-        return self.agent.stacks(self.token) if self.is_up and self._ending is None else ""
+        return (self.is_up and self._ending is None and self.agent.ask("stacks", self.token)) or ""
 
     def end(self) -> Ending:
         """See :meth:`WorkerHandle.end`."""
@@ -568,7 +565,8 @@ class RayKind(WorkerKind):
             if not self._present():
                 self._look()
             if not (agents := self._present()):
-                raise LaneStartError(f"no node of the cluster can be used{self._whys()}")
+                whys = [f"{each.node.name} {each.why}" for each in self._agents.values()]
+                raise LaneStartError(f"no node of the cluster can be used: {'; '.join(whys)}")
             agent = min(agents, key=lambda each: (each.is_late, each.load(1)))
             try:
                 return NodeHandle(agent, name)
@@ -609,10 +607,6 @@ class RayKind(WorkerKind):
             if not agent.is_there and time.monotonic() - agent.begun > self._startup_timeout:
                 agent.give_up(f"did not start an agent within {self._startup_timeout:g} s")
         return [agent for agent in agents if not agent.why]
-
-    def _whys(self) -> str:
-        whys = {f"{agent.node.name} {agent.why}" for agent in self._agents.values() if agent.why}
-        return f": {'; '.join(sorted(whys))}" if whys else ""
 
     def _look(self) -> None:
         """Have an agent placed on each node that has none, and forget those that are no more.

@@ -105,7 +105,7 @@ class RayCluster:
                 reason = (entry or {}).get("DeathReasonMessage") or "it is no longer in the cluster"
                 return f"is dead, according to Ray: {' '.join(str(reason).split())}"
         if was_up:
-            return "has lost its agent" if entry is not None else f"cannot be asked: {type(error).__name__}: {error}"
+            return f"has lost its agent ({type(error).__name__})"
         return _why_not_started(error)
 
     def kill(self, agent: Any) -> None:
@@ -158,8 +158,6 @@ def _free() -> dict[str, dict[str, float]]:
 def _why_not_started(error: Exception) -> str:
     """The reason for an agent not starting, in words that follow its node's name."""
     text = str(error)
-    if "ModuleNotFoundError: No module named 'envlanes" in text:
-        return "does not have the package envlanes; install it there as here"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     _, own, why = last.rpartition(f"{LaneStartError.__name__}: ")
@@ -247,13 +245,10 @@ def expect_answer(address: str | None) -> None:
 
 def warn_if_open() -> None:
     """Warn of a cluster that was started here, and that serves every process that can reach it."""
-    mode = os.environ.get("RAY_AUTH_MODE")  # Ray sets it to "token" as it switches that on
-    if (mode or "").lower() != "token":
-        what = f"RAY_AUTH_MODE={mode} is set" if mode else "this version of Ray requires no token by default"
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":  # Ray sets it to that as it switches tokens on
         log.warning(
             "backend 'ray': any process that reaches this machine's ports may run code on the cluster that was started "
-            "for workers, since %s. Unset it, or set RAY_AUTH_MODE=token, where others are in the same network.",
-            what,
+            "for workers. Set RAY_AUTH_MODE=token where others are in the same network."
         )
 
 

@@ -9,9 +9,11 @@ message, so that arrays are copied by the kernel alone. On a non-blocking socket
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
+import weakref
 from itertools import accumulate
 from operator import attrgetter, methodcaller
 
@@ -137,6 +139,7 @@ class PipeHandle(WorkerHandle):
         ours.setblocking(False)
         self._channel = Channel(ours)
         self.ending: Ending | None = None
+        _handles.add(self)
 
     def send(self, message: Message) -> None:
         """See :meth:`WorkerHandle.send`."""
@@ -187,3 +190,15 @@ class PipeHandle(WorkerHandle):
         """See :meth:`WorkerHandle.forget_in_child`."""
         self.ending = self.ending or Ending(error="belongs to the process that this one was forked from")
         self._channel.close()
+
+
+_handles: weakref.WeakSet[PipeHandle] = weakref.WeakSet()  # also those that another thread is just making
+
+
+def _forget_in_child() -> None:
+    for handle in list(_handles):
+        handle.forget_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -131,9 +131,6 @@ class Rebuild(Order):
                 let_signals_pass(error)
                 raised = _not_loaded(error)
                 outcomes.update({env_id: Outcome(env_id, raised) for env_id in part.env_ids})
-        if all(outcome.value is None for outcome in outcomes.values()):
-            outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.items, len(self.loads))})
-            return list(outcomes.values())
         for index, item in enumerate(self.items, len(self.loads)):
             if item[0] not in outcomes or outcomes[item[0]].value is None:
                 outcomes[item[0]] = host.replay([item], index)[0]

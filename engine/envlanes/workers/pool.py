@@ -59,7 +59,7 @@ class WorkerPool:
     def rearrange(self) -> None:
         """Between episodes: end workers for which there is a better place now; they are started there when needed."""
         with self._lock:
-            workers = [worker for worker in self._workers if worker.handle is not None] if self.kind.is_remote else []
+            workers = list(self._workers) if self.kind.is_remote else []
         with locked(workers):
             for worker in workers:
                 if worker.handle is not None and self.kind.is_misplaced(worker.handle):

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import FileIO
@@ -73,7 +72,6 @@ class ProcessKind(WorkerKind):
         self.slots = usable_cpus()
         self._how = start_method, list(preload), dict(environ or {})
         self._lock = threading.RLock()
-        self._known: weakref.WeakSet[ProcessHandle] = weakref.WeakSet()
         self._launcher = self._new_launcher()
 
     def start(self, name: str) -> ProcessHandle:
@@ -84,7 +82,7 @@ class ProcessKind(WorkerKind):
                 self._launcher = self._new_launcher()
             launcher = self._launcher
         try:
-            return ProcessHandle(launcher, name, self._known)
+            return ProcessHandle(launcher, name)
         except OSError as error:
             raise LaneStartError(f"cannot start {name} ({error}).") from error
 
@@ -94,10 +92,8 @@ class ProcessKind(WorkerKind):
             self._launcher.close()
 
     def forget_in_child(self) -> None:
-        """In a fork of the main process: let go of the supervisor and of all workers, which are the parent's."""
+        """In a fork of the main process: let go of the supervisor, which is the parent's."""
         self._lock = threading.RLock()
-        for handle in list(self._known):
-            handle.forget_in_child()
         self._launcher.forget_in_child()
 
     def _new_launcher(self) -> Launcher:
@@ -111,10 +107,8 @@ class ProcessKind(WorkerKind):
 class ProcessHandle(PipeHandle):
     """A worker process."""
 
-    def __init__(self, launcher: Launcher, name: str, known: weakref.WeakSet[ProcessHandle]) -> None:
+    def __init__(self, launcher: Launcher, name: str) -> None:
         """Begin to start a worker.
-
-        ``known`` takes the handle in before it opens anything: a fork of the main process forgets what is in it.
 
         Raises:
             OSError: It cannot be started.
@@ -122,7 +116,6 @@ class ProcessHandle(PipeHandle):
         self._launcher = launcher
         self._token = secrets.token_hex(8)
         self._opened = contextlib.ExitStack()  # closed with the handle
-        known.add(self)
         try:
             ours, theirs = map(self._opened.enter_context, socket.socketpair())
             super().__init__(ours)

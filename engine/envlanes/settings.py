@@ -47,7 +47,7 @@ class RayOptions:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
         _check(self, _RAY_FIELDS, "ray.")
-        if reserved := {"CPU", "memory", "object_store_memory"}.intersection(self.resources):
+        if reserved := {"CPU", "GPU", "memory", "object_store_memory"}.intersection(self.resources):
             raise ConfigError(f"ray.resources.{min(reserved)}: that is not a custom resource; see ray.num_cpus.")
         if (self.address or "").startswith("ray://"):
             raise ConfigError(

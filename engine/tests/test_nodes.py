@@ -163,7 +163,7 @@ def test_a_node_with_other_versions_is_refused_by_name():
         ({"num_cpus": -1}, "ray.num_cpus"),
         ({"num_cpus": True}, "ray.num_cpus"),
         ({"resources": {"gpu box": "two"}}, "ray.resources"),
-        ({"resources": {"CPU": 1}}, "ray.resources.CPU"),
+        *(({"resources": {name: 1}}, f"ray.resources.{name}") for name in ("CPU", "GPU")),
         ({"resources": 3}, "ray.resources"),
         ({"nodes": "workers"}, "ray.nodes"),
         ({"nodes": []}, "ray.nodes"),

@@ -80,9 +80,8 @@ class RayCluster:
 
         claims = {name: amount * seats for name, amount in self._options.claims().items()}
         agent_class = _agent_class().options(
-            num_cpus=claims.get("CPU", 0),
-            num_gpus=claims.get("GPU", 0),
-            resources={name: amount for name, amount in claims.items() if name not in ("CPU", "GPU")},
+            num_cpus=claims.pop("CPU", 0),
+            resources=claims,
             max_restarts=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
         )

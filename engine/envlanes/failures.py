@@ -15,9 +15,8 @@ from envlanes.errors import DivergenceError, EnvError, EnvLanesError, LaneDiedEr
 from envlanes.placement import Placement
 from envlanes.recovery import NO_TRIES, Action, Trouble, decide, decide_worker
 from envlanes.stats import Stats
-from envlanes.workers.failure import Cause, WorkerFailure
 from envlanes.workers.orders import Order, Rebuild
-from envlanes.workers.worker import Worker
+from envlanes.workers.worker import Cause, Worker, WorkerFailure
 
 _FOLLOWS = {
     Action.FAIL: "This ends the episode.",

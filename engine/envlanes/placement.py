@@ -19,10 +19,9 @@ from envlanes.kinds import open_pool
 from envlanes.settings import Mode
 from envlanes.stats import Costs
 from envlanes.this_process import usable_cpus
-from envlanes.workers.exchange import ask
 from envlanes.workers.orders import Unload
 from envlanes.workers.pool import WorkerPool
-from envlanes.workers.worker import Request, Worker
+from envlanes.workers.worker import Request, Worker, ask
 
 Home = Worker | None
 """A worker, or None for the main process."""

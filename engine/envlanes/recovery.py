@@ -41,7 +41,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from envlanes.settings import Settings
-from envlanes.workers.failure import Cause, WorkerFailure
+from envlanes.workers.worker import Cause, WorkerFailure
 
 
 class Trouble(Enum):

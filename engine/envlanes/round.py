@@ -36,10 +36,8 @@ from envlanes.episode.outcome import Raised, TimedOut
 from envlanes.failures import Failures
 from envlanes.interrupts import interrupts_come_too_late
 from envlanes.stats import Costs
-from envlanes.workers.exchange import Answer, Exchange, Reply
-from envlanes.workers.failure import Cause, WorkerFailure
 from envlanes.workers.orders import Call, Fork, Order, Play, Rebuild, RebuildHere, Reset
-from envlanes.workers.worker import Request, Worker
+from envlanes.workers.worker import Answer, Cause, Exchange, Reply, Request, Worker, WorkerFailure
 
 Assigned = tuple[Order, list[EnvRecord], int | None]
 """An order, its environments, and the worker's process that knows them; None where it is to learn of them all."""

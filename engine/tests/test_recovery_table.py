@@ -9,8 +9,8 @@ import pytest
 
 from envlanes.recovery import NO_TRIES, Action, Tries, Trouble, decide, decide_worker
 from envlanes.settings import ON_ENV_FAILURE, Settings
-from envlanes.workers.failure import Cause, WorkerFailure
 from envlanes.workers.handle import Ending
+from envlanes.workers.worker import Cause, WorkerFailure
 
 FALLBACK = Settings(max_restarts=2)
 IN_MAIN, SHARED, NOWHERE = {"in_main": True}, {"shared": True}, dict[str, bool]()

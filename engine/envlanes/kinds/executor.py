@@ -42,8 +42,7 @@ from envlanes.errors import ConfigError, LaneStartError
 from envlanes.resources import remove_tree, temporary_folder
 from envlanes.this_process import usable_cpus
 from envlanes.workers.channel import PipeHandle
-from envlanes.workers.handle import Ending, Message, Position, WorkerGone, WorkerHandle, WorkerKind
-from envlanes.workers.progress import Progress
+from envlanes.workers.handle import Ending, Message, Position, Progress, WorkerGone, WorkerHandle, WorkerKind
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 
 _PATIENCE = 2.0  # seconds for operations that normally take milliseconds

@@ -15,11 +15,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from envlanes.errors import LaneStartError
-from envlanes.workers.exchange import ask, end_all, locked, wait_readable
-from envlanes.workers.failure import Cause, WorkerFailure
 from envlanes.workers.handle import WorkerKind
 from envlanes.workers.orders import CloseAll
-from envlanes.workers.worker import Request, Worker
+from envlanes.workers.worker import Cause, Request, Worker, WorkerFailure, ask, end_all, locked, wait_readable
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,8 @@ from envlanes.resources import close_resources, use_temporary_folder
 from envlanes.this_process import set_title
 from envlanes.workers import codec, logs
 from envlanes.workers.channel import Channel
-from envlanes.workers.handle import Message
+from envlanes.workers.handle import Message, Progress
 from envlanes.workers.orders import CloseAll
-from envlanes.workers.progress import Progress
 
 _server: Server | None = None  # of this process, where a kind calls functions instead of keeping the object
 _channel: Channel | None = None  # likewise

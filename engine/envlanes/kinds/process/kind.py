@@ -37,8 +37,7 @@ from envlanes.kinds.process import supervisor
 from envlanes.resources import TemporaryFolder
 from envlanes.this_process import OWN, usable_cpus
 from envlanes.workers.channel import PipeHandle
-from envlanes.workers.handle import Ending, Position, WorkerKind
-from envlanes.workers.progress import Progress
+from envlanes.workers.handle import Ending, Position, Progress, WorkerKind
 
 END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
 _TITLES_SPARE_THE_MARK = {"SPT_NOENV": "1"}  # setproctitle would write over the environment that /proc shows

@@ -18,7 +18,7 @@ from typing import Any
 
 from envlanes.kinds.process.supervisor import WORKER_MARK
 from envlanes.resources import use_temporary_folder
-from envlanes.workers.progress import Progress
+from envlanes.workers.handle import Progress
 from envlanes.workers.server import Server, enter_worker_process, open_channel
 
 

@@ -59,7 +59,6 @@ EXTRAS = {
 DISTRIBUTIONS = {
     "fast_downward": "fast-downward-textworld",
     "transfer_queue": "TransferQueue",
-    "stable_baselines3": "stable-baselines3",
 }
 """Pip's names of packages with a different import name."""
 

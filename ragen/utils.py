@@ -73,15 +73,3 @@ def object_at(path: str, where: str, what: str) -> Any:
             f"{where} is {path!r}, which cannot be imported: {described_with_place(error)}."
             f"{where_sought(module, error)}"
         ) from error
-
-
-def function_at(name: str, where: str) -> Any:
-    """A user's function by its import path, ``package.module:function``; see :func:`object_at`.
-
-    Raises:
-        ConfigError: It cannot be imported, or is not a function.
-    """
-    found = object_at(name, where, "FUNCTION")
-    if not callable(found):
-        raise ConfigError(f"{where} is {name!r}, which is not a function.")
-    return found

@@ -6,13 +6,16 @@ depending on how similar its members are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import comb, isfinite, nan, sqrt
 from statistics import NormalDist, fmean, stdev
+from typing import TypeVar
 
 ALL = "all"
 """The name of the row over all tags in tables and results; no tag may have it."""
 CONFIDENCE = 0.95
+
+Item = TypeVar("Item", bound=Hashable)
 
 
 def wilson_interval(successes: float, episodes: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -119,3 +122,14 @@ def sample_std(values: Sequence[float]) -> float:
     if not all(map(isfinite, values)):
         return nan  # the standard library's raises an AttributeError
     return stdev(values) if len(values) > 1 else 0.0
+
+
+def numbered(items: Iterable[Item]) -> tuple[list[Item], list[int]]:
+    """The distinct items in order of their first appearance, and for each item its index among them.
+
+    Args:
+        items: Items, some of them equal.
+    """
+    places: dict[Item, int] = {}
+    index = [places.setdefault(item, len(places)) for item in items]
+    return list(places), index

@@ -10,7 +10,7 @@ from ragen.config.loading import as_config
 from ragen.errors import ConfigError
 from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.filtering.group_filter import PREFIX, GroupFilter
-from ragen.llm_agent.prompts.settings import CollapseSettings, ContextSettings
+from ragen.llm_agent.prompts.settings import ContextSettings
 from ragen.validity import MASK
 
 
@@ -21,9 +21,10 @@ def check_environments(config: Mapping[str, Any]) -> None:
         ConfigError: They cannot.
     """
     settings, whole = ContextSettings.read(config), as_config(config)
+    collapse = whole.collapse_detection
     asked = {
         f"{ROLLOUT}{PREFIX}*": not GroupFilter.read(config).keeps_all(),
-        "collapse_detection.*_enabled": bool(CollapseSettings.read(config)),
+        "collapse_detection.*_enabled": collapse.first_turn_enabled or collapse.multi_turn_enabled,
         "agent_proxy.use_turn_scores": settings.use_turn_scores,
         "enable_response_mask=false": not settings.enable_response_mask,
         "agent_proxy.reward_normalization.method": settings.method != "identity",

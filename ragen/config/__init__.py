@@ -12,10 +12,11 @@ from ragen.config.loading import (
     override_key,
     refused,
 )
-from ragen.config.schema import Amount, Config, Count, Natural, Section, Share, TinyModel, WarmUp
+from ragen.config.schema import Amount, CollapseDetection, Config, Count, Natural, Section, Share, TinyModel, WarmUp
 
 __all__ = [
     "Amount",
+    "CollapseDetection",
     "Config",
     "Count",
     "Natural",

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.environments import groups_of
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.prompts.settings import CollapseSettings, ContextSettings
+    from ragen.llm_agent.prompts.settings import ContextSettings
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
 __all__ = [
-    "CollapseSettings",
     "ContextManager",
     "ContextSettings",
     "EnvStateManager",
@@ -40,7 +39,6 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "CollapseSettings": "prompts.settings",
         "ContextManager": "ctx_manager",
         "ContextSettings": "prompts.settings",
         "EnvStateManager": "es_manager",

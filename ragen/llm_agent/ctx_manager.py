@@ -48,7 +48,7 @@ from ragen.llm_agent.prompts.conversation import (
     turn_rows,
 )
 from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, THINK, ControlTokens, ReplyParser, reply_texts
-from ragen.llm_agent.prompts.settings import FULL, MAX_MODEL_LEN, SAMPLED, CollapseSettings, ContextSettings
+from ragen.llm_agent.prompts.settings import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 
 Encode = Callable[[list[list[Message]]], list[EncodedChat]]
 Encoded = tuple[list[Row], list[list[Message]], list[EncodedChat]]
@@ -92,7 +92,7 @@ class ContextManager:
         self.mode = mode
         self.settings = ContextSettings.read(config)
         self.action_sep = self.settings.action_sep
-        self._collapse_settings = CollapseSettings.read(config)
+        self._collapse = as_config(config).collapse_detection
         control = ControlTokens.of(tokenizer)
         most = self.settings.max_actions_per_turn
         self._parser = ReplyParser(control, self.settings.enable_think, self.action_sep, most)
@@ -235,7 +235,7 @@ class ContextManager:
             The columns that ``collapse_detection`` enables; none if it enables none, or if prompts show less than the
             whole history.
         """
-        if not self._collapse_settings or self.settings.window_mode != FULL:
+        if self.settings.window_mode != FULL:
             return {}
 
         def tokens(text: str) -> list[int]:
@@ -247,7 +247,7 @@ class ContextManager:
             return tokens(text + THINK * thinks)
 
         thinks = self.settings.enable_think
-        return collapse_columns(self._tagged(env_outputs), self._collapse_settings, prompt, tokens, thinks)
+        return collapse_columns(self._tagged(env_outputs), self._collapse, prompt, tokens, thinks)
 
     def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
         """Parse the model's replies.

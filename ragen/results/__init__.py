@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from envlanes.lazy import attach
 
 if TYPE_CHECKING:
-    from ragen.results.collapse import STD_EPS, collapse_metrics
+    from ragen.results.collapse import collapse_metrics
     from ragen.results.figures import evaluate
     from ragen.results.rows import REPLIES, read_rows
 
 __all__ = [
     "REPLIES",
-    "STD_EPS",
     "collapse_metrics",
     "evaluate",
     "read_rows",
@@ -26,7 +25,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        **dict.fromkeys(("STD_EPS", "collapse_metrics"), "collapse"),
+        "collapse_metrics": "collapse",
         **dict.fromkeys(("REPLIES", "read_rows"), "rows"),
         "evaluate": "figures",
     },

@@ -20,14 +20,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ragen.errors import InputError
+from ragen.statistics import numbered
 
-RETRIEVAL_AT = (2, 4, 8)
-STD_EPS = 1e-3
-
-Floats = NDArray[np.float64]
+RETRIEVAL_AT = {1: "", 2: "@2", 4: "@4", 8: "@8"}
 
 
 def collapse_metrics(
@@ -35,7 +33,7 @@ def collapse_metrics(
     owner: ArrayLike,
     lengths: ArrayLike,
     prompts: Sequence[Sequence[int]] | None = None,
-    std_eps: float = STD_EPS,
+    std_eps: float = 1e-3,
 ) -> dict[str, float]:
     """RAGEN-2's measures of collapse, without the moving averages over training steps.
 
@@ -55,76 +53,42 @@ def collapse_metrics(
     Raises:
         InputError: Shapes do not match, there is no thought, a value is not finite, or an owner is not a prompt.
     """
-    sums, own, tokens = _checked(log_probs, owner, lengths, prompts)
-    count = sums.shape[1]
-    if count < 2:
-        return {}
-    means = sums / np.maximum(tokens, 1)[:, None]
-    matched, marginal = _matched_and_marginal(means, own)
-    matched_seq, marginal_seq = _matched_and_marginal(sums, own)
-    spread, spread_seq = float(marginal.std()), float(marginal_seq.std())
-    information, information_seq = float((matched - marginal).mean()), float((matched_seq - marginal_seq).mean())
-    return {
-        "collapse/mi_estimate": information,
-        "collapse/mi_upper_bound": math.log(count),
-        "collapse/matched_log_prob_mean": float(matched.mean()),
-        "collapse/marginal_log_prob_mean": float(marginal.mean()),
-        "collapse/mi_seq_estimate": information_seq,
-        **_retrieval(means, own, prompts),
-        "collapse/conditional_entropy_est": -float(matched.mean()),
-        "collapse/reasoning_entropy_est": -float(marginal.mean()),
-        "collapse/conditional_entropy_seq_est": -float(matched_seq.mean()),
-        "collapse/reasoning_entropy_seq_est": -float(marginal_seq.mean()),
-        "collapse/marginal_std": spread,
-        "collapse/marginal_std_seq": spread_seq,
-        "collapse/mi_zscore": information / (spread + std_eps),
-        "collapse/mi_zscore_seq": information_seq / (spread_seq + std_eps),
-    }
-
-
-def _checked(
-    log_probs: ArrayLike, owner: ArrayLike, lengths: ArrayLike, prompts: Sequence[Sequence[int]] | None
-) -> tuple[Floats, NDArray[np.int64], Floats]:
     sums, own, tokens = np.asarray(log_probs, np.float64), np.asarray(owner), np.asarray(lengths, np.float64)
     if sums.ndim != 2 or not sums.size:
         raise InputError(f"log_probs has shape {sums.shape}; expected (thoughts, prompts), at least one of each.")
-    if own.shape != sums.shape[:1] or tokens.shape != sums.shape[:1]:
+    thoughts, count = sums.shape
+    kind = np.array(numbered(range(count) if prompts is None else [tuple(map(int, each)) for each in prompts])[1])
+    if not own.shape == tokens.shape == (thoughts,) or len(kind) != count:
         raise InputError(
-            f"owner has shape {own.shape} and lengths {tokens.shape}; expected ({len(sums)},), one entry per thought."
+            f"log_probs has shape {sums.shape}, owner {own.shape} and lengths {tokens.shape}, of {len(kind)} prompts; "
+            "expected (thoughts, prompts), (thoughts,) and (thoughts,)."
         )
     if not np.isfinite(sums).all():
-        thought, prompt = (int(each[0]) for each in np.nonzero(~np.isfinite(sums)))
-        raise InputError(f"log_probs[{thought}, {prompt}] is {sums[thought, prompt]}; expected finite numbers.")
-    if own.dtype.kind not in "iu" or own.min() < 0 or own.max() >= sums.shape[1]:
-        raise InputError(f"owner must contain indices of prompts, integers from 0 to {sums.shape[1] - 1}.")
-    if prompts is not None and len(prompts) != sums.shape[1]:
-        raise InputError(f"there are {len(prompts)} prompts, and log_probs has {sums.shape[1]} columns.")
-    return sums, own.astype(np.int64), tokens
-
-
-def _matched_and_marginal(scores: Floats, own: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    top = scores.max(axis=1)
-    marginal = top + np.log(np.exp(scores - top[:, None]).mean(axis=1))
-    return scores[np.arange(len(scores)), own], marginal
-
-
-def _retrieval(scores: Floats, own: NDArray[np.int64], prompts: Sequence[Sequence[int]] | None) -> dict[str, float]:
-    """The share of thoughts whose own prompt is among the best ``k``, the level of chance, and their difference.
-
-    As in RAGEN-2, chance is that of one draw among all columns, times ``k``, which is a bound if prompts are equal.
-    """
-    count = scores.shape[1]
-    kinds: dict[tuple[int, ...], int] = {}
-    keys = [(place,) for place in range(count)] if prompts is None else [tuple(map(int, each)) for each in prompts]
-    kind = np.array([kinds.setdefault(each, len(kinds)) for each in keys])
-    is_right = kind[np.argsort(-scores, axis=1, kind="stable")] == kind[own][:, None]
-    chance = float((np.bincount(kind)[kind[own]] / count).mean())
-    found: dict[str, float] = {}
-    for k in (*RETRIEVAL_AT, 1):
-        name = "" if k == 1 else f"@{k}"
-        most = min(k, count)
-        accuracy = float(is_right[:, :most].any(axis=1).mean())
-        expected = min(1.0, chance * most)
+        raise InputError(f"log_probs{np.argwhere(~np.isfinite(sums))[0].tolist()} is not a finite number.")
+    if own.dtype.kind not in "iu" or own.min() < 0 or own.max() >= count:
+        raise InputError(f"owner must contain indices of prompts, integers from 0 to {count - 1}.")
+    if count < 2:
+        return {}
+    found = {"collapse/mi_upper_bound": math.log(count)}
+    means = sums / np.maximum(tokens, 1)[:, None]
+    for seq, scores in (("", means), ("_seq", sums)):
+        matched, top = scores[np.arange(thoughts), own], scores.max(axis=1)
+        marginal = top + np.log(np.exp(scores - top[:, None]).mean(axis=1))
+        information, spread = float((matched - marginal).mean()), float(marginal.std())
+        found |= {
+            f"collapse/mi{seq}_estimate": information,
+            f"collapse/conditional_entropy{seq}_est": -float(matched.mean()),
+            f"collapse/reasoning_entropy{seq}_est": -float(marginal.mean()),
+            f"collapse/marginal_std{seq}": spread,
+            f"collapse/mi_zscore{seq}": information / (spread + std_eps),
+        }
+    found["collapse/matched_log_prob_mean"] = -found["collapse/conditional_entropy_est"]
+    found["collapse/marginal_log_prob_mean"] = -found["collapse/reasoning_entropy_est"]
+    is_own = kind[np.argsort(-means, axis=1, kind="stable")] == kind[own][:, None]
+    # as in RAGEN-2, chance is that of one draw among all columns, times k, which is a bound if prompts are equal
+    rank, chance = is_own.argmax(axis=1), float(is_own.mean(axis=1).mean())
+    for k, name in RETRIEVAL_AT.items():
+        accuracy, expected = float((rank < k).mean()), min(1.0, chance * min(k, count))
         found |= {
             f"collapse/retrieval_accuracy{name}": accuracy,
             f"collapse/retrieval_chance_level{name}": expected,

@@ -16,7 +16,7 @@ from ragen.llm_agent import ContextSettings, LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend, ReplyJournal
 from ragen.llm_agent.rollout import BackendActor
 from ragen.statistics import mean
-from ragen.training.collapse import PlayedThoughts
+from ragen.training.collapse import Columns
 from ragen.training.settings import check_training
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 from ragen.validity import ENV_ERROR, env_error, failure_metrics, is_valid
@@ -40,13 +40,13 @@ class Played:
         metrics: The environments' metrics, as averaged by ``formulate_rollouts``, and ``split_trajectories``, the
             fraction of trajectories with several rows, because a prompt did not contain an earlier reply as sampled.
         errors: The tag and, where its environment failed, the ``env_error`` of each trajectory that was played.
-        thoughts: The thoughts of its trajectories, if requested.
+        thoughts: The columns for collapse detection, if they are requested and enabled.
     """
 
     groups: list[Group]
     metrics: dict[str, float]
     errors: Sequence[Mapping[str, Any]]
-    thoughts: PlayedThoughts | None = None
+    thoughts: Columns
 
 
 class Player(Closing):
@@ -109,13 +109,13 @@ class Player(Closing):
         trajectories = self.proxy.rollout_states if collector is None else collector.played
         errors = [{"tag": each["tag"], ENV_ERROR: env_error(each)} for each in trajectories]
         metrics = {**rollouts.meta_info["metrics"], "split_trajectories": split}
-        return Played(groups, metrics, errors, self._thoughts(val) if with_thoughts else None)
+        return Played(groups, metrics, errors, self._thoughts(val) if with_thoughts else {})
 
-    def _thoughts(self, val: bool) -> PlayedThoughts | None:
+    def _thoughts(self, val: bool) -> Columns:
         states = [state for state in self.proxy.rollout_states if is_valid(state)]
         _, ctx_manager = self.proxy.prepare(val)
-        columns = ctx_manager.collapse_columns(states) if states else {}
-        return PlayedThoughts.of_columns(columns, [state["group_id"] for state in states]) if columns else None
+        columns: Columns = ctx_manager.collapse_columns(states) if states else {}
+        return columns and {**columns, "group_ids": [state["group_id"] for state in states]}
 
     def _groups(self, rollouts: DataProto) -> list[Group]:
         columns = rollouts.non_tensor_batch

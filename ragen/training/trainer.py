@@ -22,7 +22,6 @@ from ragen.config import as_config, changed_settings
 from ragen.errors import CheckpointError, ConfigError, one_line, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
-from ragen.llm_agent import CollapseSettings
 from ragen.llm_agent.backends import ReplyJournal, create_tokenizer
 from ragen.llm_agent.filtering import GroupFilter
 from ragen.results import REPLIES
@@ -103,7 +102,9 @@ class TinyTrainer(Closing):
         self._config, self._keys = config, config.trainer
         self._folder = Path(config.output_dir).absolute()  # environments may change the working directory
         self._filters = GroupFilter.read(config)
-        self._collapse = CollapseDetector(CollapseSettings.read(config), self._keys.seed)
+        self._collapse = CollapseDetector(
+            config.collapse_detection, self._keys.seed, config.tiny_model.max_position_embeddings
+        )
         self._checkpoints = CheckpointFolder(self._folder / "checkpoints", PHASES, self._keys.max_ckpt_to_keep)
         self._about = about_training(config)
         self._found = self._find() if self._keys.resume_mode == AUTO else None
@@ -231,9 +232,8 @@ class TinyTrainer(Closing):
         useful = sample_groups(play, keys.enable, keys.max_num_gen_batches or 0)
         metrics = {f"train/{name}": value for name, value in rollout_metrics(batches, self._tags).items()}
         metrics["time/rollout"] = time.perf_counter() - start
-        if (thoughts := batches[0].thoughts) is not None:  # measured before groups are left out, and before the update
-            context = self._config.tiny_model.max_position_embeddings
-            metrics |= self._collapse.measure(thoughts, learner.scores_of_thoughts, self.step + 1, context)
+        if thoughts := batches[0].thoughts:  # measured before groups are left out, and before the update
+            metrics |= self._collapse.measure(thoughts, learner.scores_of_thoughts, self.step + 1)
         start = time.perf_counter()
         groups, chosen = self._chosen(learner, useful)
         metrics |= {**chosen, "filter/batches": len(batches), "filter/groups_kept": len(groups), "train/rows": 0.0}

@@ -1,4 +1,4 @@
-"""The measures of collapse equal recorded ones, say what they should of extremes, and refuse what does not fit."""
+"""The measures of collapse equal recorded ones, and refuse what does not fit."""
 
 import json
 from functools import partial
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ragen.llm_agent.prompts.settings import CollapseSettings
+from ragen.config import CollapseDetection
+from ragen.errors import InputError
 from ragen.results import collapse_metrics
-from ragen.training.collapse import CollapseDetector, PlayedThoughts
+from ragen.training.collapse import CollapseDetector
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "collapse_metrics.json").read_text("utf-8"))
 """Batches, and what RAGEN's ``CollapseDetector._compute_metrics_for_pairs`` (commit 20daedc) returned for them."""
@@ -18,6 +19,23 @@ RECORDED = json.loads((Path(__file__).parents[1] / "data" / "collapse_metrics.js
 def test_keys_and_values_are_those_that_ragen_returned(batch):
     found = collapse_metrics(batch["log_probs"], batch["owner"], batch["lengths"], batch["prompts"])
     assert found == pytest.approx(batch["metrics"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("log_probs", "owner", "lengths", "prompts"),
+    [
+        ([], [], [], None),
+        ([[-1, -2]], [0, 1], [1], None),
+        ([[-1, -2]], [0], [1, 1], None),
+        ([[-1, -2]], [0], [1], [[5]]),
+        ([[-1, float("nan")]], [0], [1], None),
+        ([[-1, -2]], [2], [1], None),
+        ([[-1, -2]], [0.5], [1], None),
+    ],
+)
+def test_what_does_not_fit_is_refused(log_probs, owner, lengths, prompts):
+    with pytest.raises(InputError):
+        collapse_metrics(log_probs, owner, lengths, prompts)
 
 
 # While a model is trained
@@ -41,12 +59,20 @@ def as_recorded(prompts, thoughts, step):
 
 def played(thoughts):
     prompts = [[3, 1], [3, 1], [4], [4], [5, 9, 2], [5, 9, 2]]
-    return PlayedThoughts.of_columns({"first_turn_prompt_ids": prompts, "first_turn_reasoning_ids": thoughts}, GROUPS)
+    return {
+        "first_turn_prompt_ids": prompts,
+        "first_turn_reasoning_ids": thoughts,
+        "all_turns_prompt_ids": [[prompt] * bool(thought) for prompt, thought in zip(prompts, thoughts, strict=True)],
+        "all_turns_reasoning_ids": [[thought] * bool(thought) for thought in thoughts],
+        "turn_counts": list(map(bool, thoughts)),
+        "turn_counts_total": [1] * len(thoughts),
+        "group_ids": GROUPS,
+    }
 
 
 def test_a_detector_measures_the_steps_that_ragens_does_and_averages_as_it_does():
-    detector = CollapseDetector(CollapseSettings(first_turn=True, every=2, samples=None))
-    assert [step for step in range(7) if detector.is_due(step)] == [1, 2, 4, 6]
+    detector = CollapseDetector(CollapseDetection(first_turn_enabled=True, compute_freq=2), seed=0, context=9)
+    assert [step for step in range(1, 7) if detector.is_due(step)] == [1, 2, 4, 6]
     thoughts = played([[5], [6, 2], [], [8, 8, 1], [5], [9, 9]])
     found = [detector.measure(thoughts, partial(as_recorded, step=step), step) for step in (1, 2, 4)]
     assert [len(each) for each in found] == [32, 32, 32]
@@ -57,8 +83,8 @@ def test_a_detector_measures_the_steps_that_ragens_does_and_averages_as_it_does(
 
 
 def test_a_detector_that_goes_on_from_its_averages_measures_what_one_that_was_not_stopped_does():
-    thoughts, settings = played([[5], [6, 2], [1], [8, 8, 1], [5], [9, 9]]), CollapseSettings(all_turns=True, every=1)
-    whole, first, second = (CollapseDetector(settings, seed=3) for _ in range(3))
+    thoughts, keys = played([[5], [6, 2], [1], [8, 8, 1], [5], [9, 9]]), CollapseDetection(multi_turn_enabled=True)
+    whole, first, second = (CollapseDetector(keys, seed=3, context=9) for _ in range(3))
     expected = [whole.measure(thoughts, partial(as_recorded, step=step), step) for step in (1, 2)]
     first.measure(thoughts, partial(as_recorded, step=1), 1)
     second.averages.update(first.averages)

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from ragen.config.schema import CollapseDetection
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.prompts.replies import thought_of
-from ragen.llm_agent.prompts.settings import CollapseSettings
 
 Ids = list[int]
 
 
 def collapse_columns(
     rollouts: Sequence[dict[str, Any]],
-    settings: CollapseSettings,
+    keys: CollapseDetection,
     prompt: Callable[[dict[str, Any], int], Ids],
     tokens: Callable[[str], Ids],
     enable_think: bool,
@@ -29,7 +29,7 @@ def collapse_columns(
 
     Args:
         rollouts: Rollout caches.
-        settings: The columns to build.
+        keys: The columns to build.
         prompt: The tokens of the chat that asked for a turn, given the rollout cache and the turn's index.
         tokens: Tokenizes thoughts.
         enable_think: Whether replies contain thoughts; if not, there are none.
@@ -45,17 +45,17 @@ def collapse_columns(
         return tokens(text) if text else []
 
     columns: dict[str, np.ndarray] = {}
-    if settings.first_turn:
+    if keys.first_turn_enabled:
         columns["first_turn_prompt_ids"] = object_array(prompt(each, 0) for each in rollouts)
         columns["first_turn_reasoning_ids"] = object_array(thought(each["history"][0]) for each in rollouts)
-    if settings.all_turns:
-        thoughts = [list(map(thought, each["history"])) for each in rollouts]
-        columns["all_turns_prompt_ids"] = object_array(
-            [prompt(each, place) for place, ids in enumerate(found) if ids]
-            for each, found in zip(rollouts, thoughts, strict=True)
-        )
-        columns["all_turns_reasoning_ids"] = object_array(list(filter(None, found)) for found in thoughts)
-        columns["turn_counts"] = np.array([sum(map(bool, found)) for found in thoughts], dtype=int)
+    if keys.multi_turn_enabled:
+        thoughts = [
+            {place: ids for place, turn in enumerate(each["history"]) if (ids := thought(turn))} for each in rollouts
+        ]
+        asked = ([prompt(each, place) for place in found] for each, found in zip(rollouts, thoughts, strict=True))
         replies = [sum("llm_response" in turn for turn in each["history"]) for each in rollouts]
+        columns["all_turns_prompt_ids"] = object_array(asked)
+        columns["all_turns_reasoning_ids"] = object_array(list(found.values()) for found in thoughts)
+        columns["turn_counts"] = np.array(list(map(len, thoughts)), dtype=int)
         columns["turn_counts_total"] = np.array(replies, dtype=int)
     return columns

@@ -1,4 +1,4 @@
-"""The settings of the context manager and of collapse detection; see :mod:`ragen.config.schema` for the keys."""
+"""The settings of the context manager; see :mod:`ragen.config.schema` for the keys."""
 
 from __future__ import annotations
 
@@ -129,46 +129,3 @@ class ContextSettings:
         """
         tokens = self.max_model_len if self.response_length is None else self.response_length
         return None if tokens is None else tokens * TOKEN_CHARACTERS
-
-
-@dataclass(frozen=True)
-class CollapseSettings:
-    """The settings of collapse detection: the keys under ``collapse_detection``, with RAGEN's names and defaults.
-
-    RAGEN's ``micro_batch_size`` is ignored: the number of thoughts that are scored at a time depends on their length.
-
-    Attributes:
-        first_turn: Whether to sample first turns, and to add their columns to batches.
-        all_turns: The same for all turns.
-        every: Training steps from one measurement to the next; the first step is always measured.
-        samples: Maximum number of pairs of a prompt and a thought in a sample; None for no limit.
-        std_eps: Added to the standard deviation by which a z-score is divided.
-        ema_decay: Weight of the previous value in the moving averages.
-    """
-
-    first_turn: bool = False
-    all_turns: bool = False
-    every: int = 10
-    samples: int | None = None
-    std_eps: float = 1e-3
-    ema_decay: float = 0.9
-
-    @classmethod
-    def read(cls, config: Any) -> CollapseSettings:
-        """Read and check the keys.
-
-        Raises:
-            ConfigError: A key has an invalid value.
-        """
-        keys = as_config(config).collapse_detection
-        return cls(
-            first_turn=keys.first_turn_enabled,
-            all_turns=keys.multi_turn_enabled,
-            every=keys.compute_freq,
-            samples=None if keys.num_samples == "all" else keys.num_samples,
-            std_eps=keys.std_eps,
-            ema_decay=keys.ema_decay,
-        )
-
-    def __bool__(self) -> bool:
-        return self.first_turn or self.all_turns

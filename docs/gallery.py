@@ -96,7 +96,8 @@ def main(names: Sequence[str]) -> int:
 
 def results(folder: Path) -> list[str]:
     """The lines of the results of the README's rollout, which leaves its report in a folder."""
-    ragen = partial(subprocess.run, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, text=True)
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "1000"}
+    ragen = partial(subprocess.run, cwd=folder, env=environ, check=True, text=True)
     play = [sys.executable, "-m", "ragen", "rollout", "output_dir=outputs/first"]
     told = ragen(play, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
     lines = [line.rstrip() for line in told.splitlines()]

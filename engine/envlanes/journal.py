@@ -239,7 +239,8 @@ def packed(value: Any) -> Any:
             return {key: packed(each) for key, each in value.items()}
         return {"$dict": [[packed(key), packed(each)] for key, each in value.items()]}
     if (name := f"${kind.__name__}") in _KINDS and kind is _KINDS[name]:
-        return {name: [packed(each) for each in value]}
+        parts = [packed(each) for each in value]  # of a set, in an order that depends on hashes and on its history
+        return {name: sorted(parts, key=repr) if isinstance(value, set | frozenset) else parts}
     if kind is bytes:
         return {"$bytes": base64.b64encode(value).decode()}
     if kind.__module__ == "numpy" and getattr(value, "dtype", None) is not None and value.dtype.kind in "biufc":

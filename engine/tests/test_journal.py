@@ -42,6 +42,10 @@ def test_a_value_comes_back_with_its_types(tmp_path, value):
     assert type(back) is type(value) and repr(back) == repr(value)
 
 
+def test_equal_sets_have_one_form():
+    assert list(set([8, 0])) != list(set([0, 8])) and packed(set([8, 0])) == packed(set([0, 8]))  # noqa: C405
+
+
 @pytest.mark.parametrize("value", [object(), {"a": [print]}, np.array([object()]), 1j, type("Text", (str,), {})("a")])
 def test_a_value_without_an_exact_form_is_refused(value):
     with pytest.raises(NotPlain):

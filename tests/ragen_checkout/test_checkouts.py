@@ -114,7 +114,7 @@ def test_what_is_no_checkout_or_has_no_manager_of_before_is_refused(tmp_path: Pa
 
 
 HOSTED = """
-import json, os, sys
+import contextlib, json, os, sys
 from omegaconf import OmegaConf
 from ragen.env import REGISTERED_ENVS
 from ragen.llm_agent.es_manager import EnvStateManager
@@ -134,8 +134,9 @@ for _ in range(2):
         if sys.argv[1] == "kill":
             import psutil
             for child in psutil.Process().children(recursive=True):
-                if child.name().startswith("envlanes worker") or "envlanes worker" in " ".join(child.cmdline()):
-                    child.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if "envlanes worker" in " ".join([child.name(), *child.cmdline()]):
+                        child.kill()
     shown += [repr(manager.get_rollout_states()), manager.render()]
 kinds = sorted(type(entry["env"]).__name__ for entry in manager.envs)
 manager.close()

@@ -41,16 +41,13 @@ import timeit
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envlanes.errors import LaneStartError
 from envlanes.kinds.process.kind import ProcessKind
 from envlanes.this_process import NODE
 from envlanes.workers import codec
 from envlanes.workers.handle import Ending, Message, Position, WorkerGone, WorkerHandle, WorkerKind
-
-if TYPE_CHECKING:
-    from envlanes.kinds.ray_cluster import RayCluster
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +243,7 @@ class AgentClient:
         workers: Those of this node that were not ended yet, by token.
     """
 
-    def __init__(self, cluster: RayCluster, node: Node, seats: int) -> None:
+    def __init__(self, cluster: Any, node: Node, seats: int) -> None:
         """Begin to start the agent, without waiting for it."""
         self.node, self.seats = node, seats
         self.why, self.begun = "", time.monotonic()
@@ -521,7 +518,7 @@ class RayKind(WorkerKind):
     name = "ray"
     is_remote = True
 
-    def __init__(self, cluster: RayCluster, most: int | None, startup_timeout: float) -> None:
+    def __init__(self, cluster: Any, most: int | None, startup_timeout: float) -> None:
         """Have agents placed, without waiting for them.
 
         Args:

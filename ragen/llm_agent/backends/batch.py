@@ -91,11 +91,10 @@ def replies_of(outputs: AnyBatch, tokenizer: Any) -> list[Reply]:
     texts, given = reply_texts(outputs, tokenizer), outputs.non_tensor_batch
     columns = (given.get(name, [None] * len(texts)) for name in ("exchanges", "errors", "out_of_context"))
     return [
-        Reply(
-            text,
-            *(() if said is None else (said.reply_ids, said.log_probs, said.prompt_ids, said.cut_off)),
-            error=error,
-            out_of_context=full,
+        Reply(text, error=error, out_of_context=full)
+        if said is None
+        else Reply(
+            text, said.reply_ids, said.log_probs, said.prompt_ids, said.cut_off, error=error, out_of_context=full
         )
         for text, said, error, full in zip(texts, *columns, strict=True)
     ]

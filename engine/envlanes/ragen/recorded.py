@@ -61,7 +61,7 @@ class RecordedEpisodes:
             past, number = self._past.get(env_id, ()), self._turns[env_id] + 1
             if _is_next(past, number, tuple(turn)):
                 fields = past[number]["gave"]
-                known[env_id] = turn, TurnResult(*fields, digest=digest_observation(fields[-1]))
+                known[env_id] = turn, TurnResult._make([*fields, digest_observation(fields[-1])])
             elif past:
                 del self._past[env_id]
         if known:

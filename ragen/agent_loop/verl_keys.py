@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
+from ragen.config.schema import Filters
 
 ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
 
@@ -31,7 +31,7 @@ OF_RAGEN = {
     *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir", "log_group_rv_table")),
     *(f"{_TRAINER}generations_to_log_to_wandb.{name}" for name in ("train", "val")),
     *(f"{_TRAINER}gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
-    *(f"{ROLLOUT}{PREFIX}{name}" for name in NAMES),
+    *(f"{ROLLOUT}{name}" for name in Filters.model_fields),
     "algorithm.high_level_gamma",
 }
 """RAGEN's keys in verl's sections."""

@@ -128,18 +128,6 @@ def refused(key: str, value: Any, expected: str, meant: str = "") -> ConfigError
     return ConfigError(f"{key} = {shown}: expected {expected}.{meant}")
 
 
-def one_of(key: str, value: Any, allowed: Collection[Any]) -> Any:
-    """A value, if it is one of those allowed.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if any(value is each or (isinstance(each, str) and value == each) for each in allowed):
-        return value
-    names = [each if isinstance(each, str) else json.dumps(each) for each in allowed]
-    raise refused(key, value, f"one of {', '.join(names)}", did_you_mean(str(value), names))
-
-
 def described(hint: Any, bounds: Sequence[Any] = ()) -> str:
     """A type and its bounds in words."""
     origin, args = get_origin(hint), get_args(hint)

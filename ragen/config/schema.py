@@ -175,7 +175,7 @@ class Actor(Section):
 class Filters(Open):
     """Filters of groups; those of agent_proxy take precedence over those of actor_rollout_ref.rollout."""
 
-    rollout_filter_ratio: Share | None = None
+    rollout_filter_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the groups to train on; null: all. The filter of 2025 (arXiv:2504.20073)."""
     rollout_filter_type: Literal["std", "mean", "std_rev", "mean_rev", "largest", "smallest"] | None = None
     """With ratio: the largest std (the default) or mean of rewards, or the smallest (std_rev, mean_rev); with strategy:

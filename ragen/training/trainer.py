@@ -246,7 +246,7 @@ class TinyTrainer(Closing):
     def _chosen(self, learner: Learner, groups: Sequence[Group]) -> tuple[list[Group], dict[str, float]]:
         """The groups to train on, and the filter's metrics."""
         filters = self._filters
-        if filters.needs_entropies and groups:
+        if groups and filters.metric.startswith("entropy") and not filters.keeps_all():
             batch = training_batch(groups, self._tokenizer.pad_token_id)
             rows: dict[int, list[float]] = {}
             for episode, row in zip(batch.episodes, learner.entropies(batch), strict=True):
@@ -256,7 +256,7 @@ class TinyTrainer(Closing):
                 replace(group, members=[replace(member, entropy=next(means)) for member in group.members])
                 for group in groups
             ]
-        chosen = filters.chosen(filters.measures(groups)) if groups else []
+        chosen = filters.chosen(filters.measures(groups))
         return [groups[place] for place in chosen], filters.metrics(groups, chosen)
 
     def _validate(self, step: int) -> dict[str, float]:

@@ -27,59 +27,35 @@ If no group is left, the tiny trainer skips the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from itertools import accumulate
 from typing import Any
 
-from ragen.config.loading import as_config, one_of, refused
-from ragen.statistics import sample_std
+from ragen.config.loading import as_config, refused
+from ragen.config.schema import Filters
+from ragen.statistics import mean, sample_std
 
 PREFIX = "rollout_filter_"
-NAMES = (
-    "empty_stop_steps",
-    "include_zero",
-    "metric",
-    "ratio",
-    "selection_eps",
-    "strategy",
-    "top_p_prob_mode",
-    "type",
-    "value",
-)
-"""RAGEN's keys without the prefix."""
+SECTIONS = ("actor_rollout_ref.rollout", "agent_proxy")  # the latter takes precedence
 ZERO = 1e-10  # measures up to this count as 0
 EPSILON = 1e-6  # of a group: tolerance for fractions that floats cannot represent
 SELECTION_EPS = 0.01  # tolerance of top_p's share, RAGEN's default
 
-
-def filter_keys(config: Any) -> tuple[dict[str, str], dict[str, Any]]:
-    """The key of each filter setting, and its value, by name: under ``agent_proxy`` if it is set there."""
-    keys, values = dict[str, str](), dict[str, Any]()
-    for name in NAMES:
-        keys[name], ragens = f"agent_proxy.{PREFIX}{name}", f"actor_rollout_ref.rollout.{PREFIX}{name}"
-        values[name] = as_config(config).select(keys[name])
-        if values[name] is None:
-            keys[name], values[name] = ragens, as_config(config).select(ragens)
-    return keys, values
-
-
-TOP_P, TOP_K, TOP_K_ABS = STRATEGIES = ("top_p", "top_k", "top_k_abs")
-LARGEST, SMALLEST = TYPES = ("largest", "smallest")
-METRICS: dict[str, Callable[[Any], float]] = {
-    "reward_variance": lambda group: sample_std(group.scores),
-    "reward": lambda group: fmean(group.scores),
-    "length": lambda group: fmean(group.lengths),
-    "entropy": lambda group: fmean(group.entropies),
-    "entropy_variance": lambda group: sample_std(group.entropies),
+TOP_P, TOP_K, TOP_K_ABS = "top_p", "top_k", "top_k_abs"
+LARGEST, SMALLEST = "largest", "smallest"
+MEASURES = {
+    "reward_variance": (sample_std, "scores"),
+    "reward": (mean, "scores"),
+    "length": (mean, "lengths"),
+    "entropy": (mean, "entropies"),
+    "entropy_variance": (sample_std, "entropies"),
+    "std": (sample_std, "rewards"),
+    "mean": (mean, "rewards"),
 }
-"""RAGEN-2's measures, by name."""
-OLD: dict[str, Callable[[Any], float]] = {
-    "std": lambda group: sample_std(group.rewards),
-    "mean": lambda group: fmean(group.rewards),
-}
-"""The measures of 2025."""
-OLD_TYPES = {**{name: (name, LARGEST) for name in OLD}, **{f"{name}_rev": (name, SMALLEST) for name in OLD}}
+"""The figures of a group that a measure summarizes, and the function; the last two are those of 2025."""
+OLD_TYPES = ("std", "mean", "std_rev", "mean_rev")
+REVERSED = "_rev"
 
 
 @dataclass(frozen=True)
@@ -94,46 +70,41 @@ class GroupFilter:
 
     @classmethod
     def read(cls, config: Any) -> GroupFilter:
-        """Read and check the keys: RAGEN-2's filter if its strategy or value is set, else that of 2025.
+        """Read the keys: RAGEN-2's filter if its strategy or value is set, else that of 2025.
 
         Raises:
             ConfigError: A key has an invalid value, or both filters are configured.
         """
-        keys, values = filter_keys(config)
-        kind, ratio = values["type"], 1.0 if values["ratio"] is None else values["ratio"]
-        if ratio == 0:
-            raise refused(keys["ratio"], ratio, "a share above 0; 1 keeps all groups")
-        is_new = values["strategy"] is not None or values["value"] is not None
-        allowed = TYPES if is_new else OLD_TYPES
-        one_of(keys["type"], kind := kind or next(iter(allowed)), allowed)
+        select = as_config(config).select
+        given = {
+            name.removeprefix(PREFIX): (key, value)
+            for section in SECTIONS
+            for name in Filters.model_fields
+            if (value := select(key := f"{section}.{name}")) is not None
+        }
+        values = {name: value for name, (_, value) in given.items()}
+        is_new, ratio = "strategy" in values or "value" in values, values.get("ratio", 1.0)
+        types = (LARGEST, SMALLEST) if is_new else OLD_TYPES
+        kind = values.get("type", types[0])
+        if kind not in types:
+            raise refused(*given["type"], f"one of {', '.join(types)}")
         if not is_new:
-            metric, kind = OLD_TYPES[kind]
-            return cls(ratio, TOP_K, kind, metric)
+            return cls(ratio, TOP_K, SMALLEST if kind.endswith(REVERSED) else LARGEST, kind.removesuffix(REVERSED))
         if ratio != 1:
-            raise refused(keys["ratio"], ratio, "1 beside rollout_filter_strategy or rollout_filter_value")
-        chosen = cls(
-            value=1.0 if values["value"] is None else values["value"],
-            strategy=values["strategy"] or TOP_P,
-            kind=kind,
-            metric=values["metric"] or "reward_variance",
-            include_zero=values["include_zero"] is not False,
-        )
-        if chosen.strategy != TOP_K_ABS and chosen.value > 1:
-            raise refused(keys["value"], chosen.value, f"a share from 0 to 1 with {chosen.strategy!r}")
-        return chosen
+            raise refused(*given["ratio"], f"1 beside {PREFIX}strategy or {PREFIX}value")
+        value, strategy = values.get("value", 1.0), values.get("strategy", TOP_P)
+        if strategy != TOP_K_ABS and value > 1:
+            raise refused(*given["value"], f"a share from 0 to 1 with {strategy!r}")
+        return cls(value, strategy, kind, values.get("metric", "reward_variance"), values.get("include_zero", True))
 
     def keeps_all(self) -> bool:
         """Whether all groups are always kept."""
         return self.include_zero and self.value >= 1 and self.strategy != TOP_K_ABS
 
-    @property
-    def needs_entropies(self) -> bool:
-        """Whether the filter needs entropies, which a model computes."""
-        return self.metric.startswith("entropy") and not self.keeps_all()
-
     def measures(self, groups: Sequence[Any]) -> list[float]:
         """The measure of each group: an object with ``scores``, ``rewards``, ``lengths`` and ``entropies``."""
-        return [(METRICS | OLD)[self.metric](group) for group in groups]
+        measure, figures = MEASURES[self.metric]
+        return [measure(getattr(group, figures)) for group in groups]
 
     def chosen(self, measures: Sequence[float]) -> list[int]:
         """Indices of the groups to keep, ascending, possibly none; ties go to the earlier group.
@@ -142,37 +113,29 @@ class GroupFilter:
             measures: The measure of each group.
         """
         places = [place for place, measure in enumerate(measures) if self.include_zero or abs(measure) > ZERO]
-        if not places or (self.strategy == TOP_P and self.value >= 1):
+        if self.strategy == TOP_P and self.value >= 1:
             return places
-        ranked = sorted(places, key=measures.__getitem__, reverse=self.kind == LARGEST)
+        places.sort(key=measures.__getitem__, reverse=self.kind == LARGEST)
+        ranked = [measures[place] for place in places]
         if self.strategy == TOP_P:
-            return sorted(ranked[: self._nucleus([measures[place] for place in ranked])])
-        share = self.value * len(measures) + EPSILON if self.strategy == TOP_K else self.value
-        return sorted(ranked[: max(1, int(share))])
-
-    def _nucleus(self, ranked: Sequence[float]) -> int:
-        """Number of ranked measures that add up to the share; 0 if it is not reached before what adds nothing."""
-        total, wanted = 0.0, self.value * sum(ranked) - SELECTION_EPS
-        for taken, measure in enumerate([*ranked, 0.0]):
-            if total >= wanted:
-                return taken
-            if measure <= 0:
-                return 0
-            total += measure
-        return 0
+            wanted, sums = self.value * sum(ranked) - SELECTION_EPS, accumulate(ranked, initial=0.0)
+            count = next((taken for taken, total in enumerate(sums) if total >= wanted), 0)
+            if min(ranked[:count], default=1.0) <= 0:  # the share is not reached before what adds nothing
+                return []
+        else:
+            count = max(1, int(self.value * len(measures) + EPSILON if self.strategy == TOP_K else self.value))
+        return sorted(places[:count])
 
     def metrics(self, groups: Sequence[Any], chosen: Sequence[int]) -> dict[str, float]:
         """Metrics of all and of the chosen groups, under RAGEN's names; empty if all are always kept."""
         if self.keeps_all():
             return {}
-        measures = self.measures(groups)
         found = {
             "rollout/filter_kept_count": float(len(chosen)),
-            "rollout/filter_kept_ratio": len(chosen) / len(measures) if measures else 0.0,
-            "rollout/filter_zero_count": float(sum(abs(each) <= ZERO for each in measures)),
+            "rollout/filter_kept_ratio": len(chosen) / max(1, len(groups)),
+            "rollout/filter_zero_count": float(sum(abs(each) <= ZERO for each in self.measures(groups))),
         }
-        for what, of in (("std", sample_std), ("mean", fmean)):
-            each = [float(of(group.scores)) for group in groups]
-            for name, values in (("in", each), ("chosen_in", [each[place] for place in chosen])):
-                found[f"rollout/{name}_group_reward_{what}"] = fmean(values) if values else 0.0
+        for name, kept in (("in", groups), ("chosen_in", [groups[place] for place in chosen])):
+            found[f"rollout/{name}_group_reward_std"] = mean([sample_std(group.scores) for group in kept])
+            found[f"rollout/{name}_group_reward_mean"] = mean([mean(group.scores) for group in kept])
         return found

@@ -1,6 +1,5 @@
 """A server for OpenEnv's protocol: WebSocket and HTTP, sessions in worker processes, episodes that can be resumed.
 
-Reading order: ``journal`` (open episodes on disk), ``sessions`` (clients' sessions, on the environment service that
-agent loops use too), ``app`` (messages, errors, authentication) and ``command``
-(``ragen serve``). Only ``app`` and ``command`` import starlette and uvicorn.
+Reading order: ``sessions`` (clients' sessions, on the environment service that agent loops use too), ``app`` (messages,
+errors, authentication) and ``command`` (``ragen serve``). Only ``app`` and ``command`` import starlette and uvicorn.
 """

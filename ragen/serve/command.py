@@ -6,8 +6,6 @@ import argparse
 import os
 import socket
 import threading
-from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 GRACE_S = 5  # seconds for pending calls at the end, and again for closing
 SILENCE_S = 10  # seconds that a connection may spend on the head of a request
 SHORTEST_TOKEN = 8
+MAX_ACTIONS = 100  # of an episode, with --env
 SECTIONS = ("es_manager", "custom_envs", "agent_loop", "seed")
 
 
@@ -40,12 +39,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         action="append",
         metavar="TYPE",
         help="a type of environment, or module:Class (clients see Class); repeatable",
-    )
-    what.add_argument(
-        "--max-actions",
-        type=positive,
-        default=100,
-        help="maximum number of actions per episode, with --env (default: %(default)s)",
     )
     what.add_argument("-cn", "--config-name", help="a configuration: all tags of its custom_envs, instead of --env")
     what.add_argument("-cp", "--config-path", metavar="FOLDER", help="folder of the configuration")
@@ -104,13 +97,12 @@ def main(arguments: argparse.Namespace, prog: str) -> int:
         log_level="warning",
         timeout_graceful_shutdown=GRACE_S,
     )
-    with listening:
-        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-        print(f"serving {', '.join(sessions.settings.tags)} at http://{host}:{listening.getsockname()[1]}", flush=True)
-        try:
-            _in_time(uvicorn.Server)(config).run(sockets=[listening])
-        except KeyboardInterrupt:
-            return STOPPED
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    print(f"serving {', '.join(sessions.settings.tags)} at http://{host}:{listening.getsockname()[1]}", flush=True)
+    try:
+        _in_time(uvicorn.Server)(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        return STOPPED
     return 0
 
 
@@ -126,7 +118,7 @@ def _impatient(protocol: Any) -> Any:
             if self.transport.is_closing() or self.transport.get_protocol() is not self:  # it is a WebSocket now
                 return
             cycle = self.cycle
-            if cycle is before and (cycle is None or cycle.response_complete):
+            if cycle is before and (cycle is None or cycle.response_complete or cycle.more_body):
                 self.transport.close()
             else:
                 self.loop.call_later(SILENCE_S, self._close_if_silent, cycle)
@@ -159,10 +151,7 @@ def read_token(file: Path | None, host: str) -> str | None:
         ConfigError: The file or its token is invalid, or there is none although other machines could connect.
     """
     if file is None:
-        is_local = host in LOCAL
-        with suppress(ValueError):  # a name
-            is_local |= ip_address(host).is_loopback
-        if not is_local:
+        if host not in LOCAL:
             raise ConfigError(
                 f"--host {host} can be reached from other machines, and would let anyone play; give it "
                 "--auth-token-file FILE, or listen on 127.0.0.1."
@@ -205,7 +194,7 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         if len(types) < len({*arguments.env}):
             raise ConfigError(f"two of --env {', '.join(arguments.env)} have the same name; rename one class.")
         tags = list(types)
-        kinds = {tag: {"env_type": types[tag], "max_actions_per_traj": arguments.max_actions} for tag in tags}
+        kinds = {tag: {"env_type": types[tag], "max_actions_per_traj": MAX_ACTIONS} for tag in tags}
         part = {"env_groups": len(tags), "group_size": 1, "env_configs": {"tags": tags, "n_groups": [1] * len(tags)}}
         sections["custom_envs"] = kinds
         sections["es_manager"] = {**sections["es_manager"], "sequential_env_types": [], "train": part, "val": part}

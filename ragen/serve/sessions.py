@@ -18,7 +18,7 @@ import asyncio
 import base64
 import io
 import json
-import logging
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,17 +48,14 @@ from ragen.errors import (
 from ragen.files import json_text
 from ragen.llm_agent.prompts.replies import sent_actions
 
-log = logging.getLogger(__name__)
-
 MODES = ("train", "val")
 LONGEST_ID = 200
 """Maximum length of an id that a client chooses, in characters."""
 RESTARTS = 20
 """Number of times that a worker may be killed during one turn before its environment is considered the cause."""
-ENDED = 1001
-"""WebSocket's close code for a connection whose session has ended."""
+ENDED, RESUMABLE = 1000, 1001
+"""WebSocket's close codes for a connection whose session has ended for good, or goes on from its journal."""
 Answer = dict[str, Any]
-NO_EPISODE: Answer = {"episode_id": None, "step_count": 0}
 
 
 @dataclass(frozen=True)
@@ -128,9 +125,7 @@ class Sessions:
             InputError: The token is empty or too long.
             ServiceFullError: The maximum number of sessions is open.
         """
-        if token is not None and not 0 < len(token) <= LONGEST_ID:
-            raise InputError(f"a session's token has 1 to {LONGEST_ID} characters.")
-        key = token if token is not None else f"/{secrets.token_hex(16)}"  # no token has a slash
+        key = _checked_id("the token of a session", token) or f"/{secrets.token_hex(16)}"  # no token has a slash
         session = self._open.get(key)
         if session is None:
             if len(self._open) >= self.settings.max_sessions:
@@ -138,28 +133,20 @@ class Sessions:
                     f"{len(self._open)} sessions are open, and there may be {self.settings.max_sessions}; close one, "
                     "or start the server with a higher --max-sessions."
                 )
-            session = self._open[key] = ServedSession(self, key, self._journal(token))
+            folder, path = self.settings.journal_dir, None
+            if token is not None and folder is not None:
+                # named after the hash of the token, which is not stored itself
+                path = folder / f"{sha256(token.encode()).hexdigest()[:40]}.jsonl"
+            session = self._open[key] = ServedSession(self, key, path)
         session.used = time.monotonic()
         session.holders += 1
         return session
 
-    def _journal(self, token: str | None) -> Path | None:
-        """The journal of a session, named after the hash of its token; the token itself is not stored."""
-        folder = self.settings.journal_dir
-        named = None if token is None else sha256(token.encode()).hexdigest()[:40]
-        return None if named is None or folder is None else folder / f"{named}.jsonl"
-
     async def leave(self, session: ServedSession) -> None:
         """Let go of an attached session; it ends if it has no token, or no episode and nothing else that holds it."""
         session.holders -= 1
-        is_nameless = session.key.startswith("/")
-        if not session.holders and (is_nameless or not session.has_episode):
-            await session.end(keeps_journal=not is_nameless)
-
-    async def knows(self, token: str | None) -> bool:
-        """Whether a token has a session, open or in a journal."""
-        path = self._journal(token)
-        return token in self._open or (path is not None and await asyncio.to_thread(path.exists))
+        if not session.holders and (session.key.startswith("/") or not session.has_episode):
+            await session.end()
 
     def drop(self, session: ServedSession) -> None:
         """Forget a session that has ended or could not be loaded."""
@@ -168,17 +155,17 @@ class Sessions:
 
     async def sweep(self) -> None:
         """Close idle sessions, which resume from their journals when their clients return."""
-        oldest = time.monotonic() - self.settings.idle_timeout
-        for session in [each for each in self._open.values() if each.used < oldest and not each.is_busy]:
-            log.warning("a session was idle for %g s; it is closed", self.settings.idle_timeout)
-            await session.end(keeps_journal=True)
+        await self._end_idle(time.monotonic() - self.settings.idle_timeout)
 
     async def shut_down(self) -> None:
         """Close all environments and end the workers; journals stay."""
-        for session in list(self._open.values()):
-            session.let_go()
-        self._open.clear()
+        await self._end_idle(math.inf)
         await self.service.shut_down()
+
+    async def _end_idle(self, until: float) -> None:
+        """End the sessions without a call after a time; that of a call under way keeps its journal locked."""
+        for session in [each for each in self._open.values() if each.used < until and not each.is_busy]:
+            await session.end()
 
 
 class ServedSession:
@@ -215,38 +202,37 @@ class ServedSession:
         """Whether a call is under way."""
         return self._lock.locked()
 
-    async def reset(self, data: Mapping[str, Any], request_id: str | None = None) -> Answer:
-        """Begin an episode.
+    async def call(self, kind: str, data: Mapping[str, Any], request_id: Any = None) -> Answer:
+        """Answer a call; one with the id of the last reset or step gets the same answer, and is not played again.
 
         Args:
-            data: May have ``env``, ``seed``, ``mode`` and ``episode_id``; other keys are ignored.
-            request_id: The client's id of this call; if that of the last call, its answer is returned again.
+            kind: ``reset``, ``step`` or ``state``.
+            data: Of a reset any of ``env``, ``seed``, ``mode`` and ``episode_id``; of a step ``{"text": ...}``.
+            request_id: The client's id of this call, if any.
 
         Raises:
             InputError: A value is invalid.
-            RagenError: The environment could not be opened; the previous episode continues.
-        """
-        return await self._alone(self._reset, request_id, self._head(data))
-
-    async def step(self, action: Mapping[str, Any], request_id: str | None = None) -> Answer:
-        """Play a turn.
-
-        Args:
-            action: ``{"text": ...}``.
-            request_id: The client's id of this call; if that of the last call, its answer is returned again.
-
-        Raises:
-            InputError: The action is invalid.
             StateError: There is no episode, or it is over.
-            RagenError: The turn was not played.
+            RagenError: The call was not played; the episode is as it was.
         """
-        return await self._alone(self._step, request_id, _checked_text(action))
+        _checked_id("request_id", request_id)
+        async with self._lock:
+            if self._has_ended:
+                raise StateError("this session has ended; connect again.")
+            await self._load()
+            episode = self._episode
+            try:
+                if kind == "state":
+                    return self._state()
+                if request_id is not None and episode is not None and episode.last["request_id"] == request_id:
+                    return episode.last["answer"]
+                if kind == "reset":
+                    return await self._reset(request_id, self._head(data))
+                return await self._step(request_id, _checked_text(data))
+            finally:
+                self.used = time.monotonic()
 
-    async def state(self) -> Answer:
-        """The state of the episode, which also shows whether a call whose answer was lost has been played."""
-        return await self._alone(self._state, None)
-
-    async def end(self, keeps_journal: bool) -> None:
+    async def end(self, keeps_journal: bool = True) -> None:
         """Close the environment and the connection."""
         async with self._lock:
             self._has_ended = True
@@ -260,31 +246,11 @@ class ServedSession:
                 await episode.session.close()
             self._sessions.drop(self)
         if self.on_end is not None:
-            await self.on_end(ENDED)
-
-    def let_go(self) -> None:
-        """Leave the session to the next server; a busy one keeps its journal locked until the process ends."""
-        self._has_ended = True
-        if self._journal is not None and not self.is_busy:
-            self._journal.close()
+            await self.on_end(RESUMABLE if keeps_journal else ENDED)
 
     async def _disk(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of the journal in a thread, if there is a journal."""
         return None if self._journal is None else await asyncio.to_thread(call, self._journal, *arguments)
-
-    async def _alone(self, call: Callable[..., Awaitable[Answer]], request_id: Any, *arguments: Any) -> Answer:
-        request_id = _checked_id("request_id", request_id)
-        async with self._lock:
-            if self._has_ended:
-                raise StateError("this session has ended; connect again.")
-            await self._load()
-            episode = self._episode
-            try:
-                if request_id is not None and episode is not None and episode.last["request_id"] == request_id:
-                    return episode.last["answer"]
-                return await call(request_id, *arguments)
-            finally:
-                self.used = time.monotonic()
 
     async def _load(self) -> None:
         if self._is_loaded or self._path is None:
@@ -359,10 +325,10 @@ class ServedSession:
         self._episode = episode._replace(last=line)
         return answer
 
-    async def _state(self, _: str | None) -> Answer:
+    def _state(self) -> Answer:
         episode = self._episode
         if episode is None:
-            return NO_EPISODE
+            return {"episode_id": None, "step_count": 0}
         head = {name: episode.head[name] for name in ("episode_id", "env", "seed", "mode")}
         last = episode.last
         return {**head, "step_count": last["turn"], "actions_left": last["left"], "done": last["answer"]["done"]}

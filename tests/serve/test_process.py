@@ -15,6 +15,12 @@ import pytest
 
 pytest.importorskip("websockets")
 pytest.importorskip("uvicorn")
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from ragen.serve.app import MAX_FRAME
+
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
 PATIENCE = 60  # seconds, well below what uvicorn and the time-out of a step would take
@@ -55,6 +61,12 @@ def test_a_request_that_stays_incomplete_ends_its_connection(server):
         for client in clients:
             while client.recv(1000):
                 pass
+
+
+def test_a_message_that_is_too_long_ends_its_connection(server):
+    with connect(f"ws://127.0.0.1:{server[1]}/ws") as client, pytest.raises(ConnectionClosed):
+        client.send("x" * (MAX_FRAME + 1))
+        client.recv(PATIENCE)
 
 
 def test_a_stop_does_not_wait_for_an_environment_that_hangs(server, tmp_path):

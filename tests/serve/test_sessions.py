@@ -102,8 +102,9 @@ def test_an_episode_goes_on_after(serve, whole, tmp_path, accident, journaled):
             for path in tmp_path.iterdir():
                 os.utime(path, (0, 0))  # journals outlive every clock
             expire(client)
-            with pytest.raises(WebSocketDisconnect):
+            with pytest.raises(WebSocketDisconnect) as ended:
                 socket.receive_json()
+            assert ended.value.code == 1001
     if accident == "restart":
         client.__exit__(None, None, None)
         client.__exit__ = lambda *_: None
@@ -114,13 +115,18 @@ def test_an_episode_goes_on_after(serve, whole, tmp_path, accident, journaled):
         assert [*begun, *turns(socket, MOVES[len(begun) - 1 :])] == whole
 
 
-def test_close_ends_a_session_for_good(serve, tmp_path):
+@pytest.mark.parametrize("is_http", [False, True])
+def test_close_ends_a_session_for_good(serve, tmp_path, is_http):
     client = serve(journal_dir=tmp_path)
     with client.websocket_connect("/s/mine/ws") as socket:
         episode(socket, MOVES[:1])
-        socket.send_json({"type": "close"})
-        with pytest.raises(WebSocketDisconnect):
+        if is_http:
+            client.delete("/s/mine")
+        else:
+            socket.send_json({"type": "close"})
+        with pytest.raises(WebSocketDisconnect) as ended:
             socket.receive_json()
+        assert ended.value.code == 1000
     assert len(client.sessions) == 0 and not [*tmp_path.iterdir()]
     with client.websocket_connect("/s/mine/ws") as socket:
         assert ask(socket, "state") == {"episode_id": None, "step_count": 0}

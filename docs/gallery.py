@@ -38,7 +38,7 @@ PAGE = {"x": 0, "y": 0, "width": 160, "height": 210}  # pixels of a task of Mini
 
 
 class Shown(NamedTuple):
-    """What a picture shows: an environment's type, its seed, what is played before, and its configuration."""
+    """The subject of a picture: an environment's type, its seed, what is played before, and its configuration."""
 
     env_type: str
     seed: int = 1
@@ -145,7 +145,7 @@ def served(what: Shown) -> Iterator[dict[str, Any]]:
 
 
 def card(actions: Sequence[str], views: Sequence[str], picture: bytes = b"") -> str:
-    """What an environment showed, as a page whose script, that of reports, draws the boards."""
+    """The texts of an environment, as a page whose script, that of reports, draws the boards."""
     said = ["", *(f"<p><b>&gt; {escape(action)}</b></p>" for action in actions)]
     parts = "".join(f"<div>{each}<pre>{escape(cut(view))}</pre></div>" for each, view in zip(said, views, strict=True))
     image = f'<img width="240" src="data:image/png;base64,{base64.b64encode(picture).decode()}">' if picture else ""

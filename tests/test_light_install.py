@@ -181,7 +181,6 @@ def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
     light("ragen", "check", "bandit", folder=tmp_path)
     light("python", "script.py", folder=tmp_path)
     (report,) = (tmp_path / "reports").iterdir()
-    replayed = light(
-        "ragen", "play", "--replay", str(report), "--path", ".", folder=tmp_path, code=1
-    )  # 1: it happened again
+    words = "ragen", "play", "failing:Failing", "--replay", str(report)
+    replayed = light(*words, folder=tmp_path, code=1)  # 1: it happened again
     assert "It happened again, at turn 1: ValueError: not today" in replayed

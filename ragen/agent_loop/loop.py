@@ -251,7 +251,7 @@ class RagenEnvLoop(AgentLoopBase):
             **self._server_says,
             "turn_scores": list(episode.turn_scores),
             "tool_rewards": list(episode.status.rewards),
-            ENV_ERROR: "",  # whose environment failed has raised
+            ENV_ERROR: "",  # one with a failed environment has raised
             "reward_extra_info": self._summary(episode, score),
         }
         outputs = [

@@ -179,7 +179,7 @@ def _info(result: GymResult) -> dict[str, Any]:
     """The info of a step, and of the episode that it ended."""
     if result.final is None:
         return result.info
-    unknown = (False,) * 5  # where it failed
+    unknown = (False,) * 5  # at its failure
     return {
         "compromised_before": unknown,
         "compromised": unknown,

@@ -1,4 +1,4 @@
-"""What the environments of this package share: resets by seed, refusals, and text observations."""
+"""The base of this package's environments: resets by seed, refusals, and text observations."""
 
 from __future__ import annotations
 

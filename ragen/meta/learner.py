@@ -41,7 +41,7 @@ def arrays_of(steps: Iterable[Step]) -> dict[str, np.ndarray]:
 
 @dataclass
 class RolloutBuffer:
-    """What was collected, in order, until it is cleared.
+    """The rollouts collected so far, in order, until it is cleared.
 
     Attributes:
         steps: The steps of agents without memory.

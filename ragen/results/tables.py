@@ -74,7 +74,7 @@ def _noun(name: str, count: float) -> str:
 
 
 def summary_lines(seconds: Mapping[str, float], total: float, lanes: Iterable[Any]) -> list[str]:
-    """Where the time of a rollout went, and what each process that hosts environments did; ``lanes`` are its stats."""
+    """The time of a rollout by activity, and the work of each process that hosts environments, from ``lanes``."""
     spent = ", ".join(f"{name} {each:.2f} s" for name, each in seconds.items())
     return [f"{total:.2f} s, of these {spent}"] + [
         f"{lane.lane}{f' on {lane.node}' if lane.node else ''} (pid {lane.pid}): "

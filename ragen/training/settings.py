@@ -1,4 +1,4 @@
-"""What ``trainer.backend: tiny`` needs of a configuration, checked before torch is imported."""
+"""The settings of ``trainer.backend: tiny``, checked before torch is imported."""
 
 from __future__ import annotations
 

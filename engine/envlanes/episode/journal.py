@@ -109,7 +109,7 @@ class EpisodeJournal:
     """One environment's episode; picklable.
 
     Attributes:
-        start: How it began; None before the first reset, when a journal holds settings only.
+        start: Its beginning; None before the first reset, when a journal holds settings only.
         settings: Attributes that were set before the episode, by name.
         entries: Turns and changes, in order.
         snapshot: The last snapshot that was taken in the episode, if any.

@@ -61,7 +61,7 @@ class EnvStateManager(RolloutManager):
         return [found[i] if i in found else self._engine.observation(i) for i in self._entries]
 
     def _grids(self, env_ids: Iterable[int]) -> dict[int, Any]:
-        return self._read(env_ids, "grid")  # which an instance may have, and its class not
+        return self._read(env_ids, "grid")  # an instance may have it, and its class not
 
     def _rollout_infos(self, env_ids: Iterable[int]) -> dict[int, Any]:
         answering = [env_id for env_id in env_ids if self._entries[env_id]["tag"] == "MetamathQA"]

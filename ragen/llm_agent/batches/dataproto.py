@@ -61,7 +61,7 @@ class Layout:
 
         Args:
             lengths: The length of each row.
-            ends: Where the prompt of each row ends, if all are to end in one column, after which ``responses`` begin.
+            ends: The end of the prompt of each row, if all are to end in one column, after which ``responses`` begin.
             least: Minimum number of columns before that.
         """
         aligned = lengths if ends is None else ends

@@ -75,7 +75,7 @@ def instruction(text: str, game: Any, settings: ContextSettings, per_trajectory:
     """The rules before the first state.
 
     Args:
-        text: What the environment is about.
+        text: The description of the environment.
         game: The environment's configuration, with the symbols of its states and the names of its actions, if any.
         settings: The texts, and the limit of a turn.
         per_trajectory: Maximum number of actions of an episode.

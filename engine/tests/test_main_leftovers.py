@@ -140,3 +140,33 @@ def test_a_process_that_a_class_keeps_for_the_next_manager_ends_with_the_program
     _, errors = program.communicate("", timeout=60)
     assert program.returncode == 0, errors
     assert not psutil.wait_procs([server], timeout=30)[1]
+
+
+AT_EXIT = """
+import atexit
+class Env(BaseEnv):
+    uses_global_rng = False
+    def __init__(self, config=None):
+        atexit.register(print, "theirs")
+        atexit.register(time.sleep, 10**6)
+        def flush():
+            time.sleep(0.01)
+            print("flushed")
+        self.thread = threading.Thread(target=lambda: (time.sleep(10**6), print("never")))
+        self.thread.start()
+        atexit.register(flush)
+    def reset(self, seed=None, mode=None): return "start"
+    def step(self, action): return "next", 0.0, False, {}
+    def render(self, mode=None): return "next"
+
+register_env("Env", Env)
+atexit.register(print, "before")
+manager = EnvStateManager(config({"Env": {"env_type": "Env"}}, [("Env", 1)], use_multiprocessing=False))
+play(manager, 1)
+atexit.register(print, "after")
+"""
+
+
+def test_an_exit_function_of_an_environment_that_hangs_is_interrupted_and_the_others_run(tmp_path):
+    printed = scripts.run(scripts.write(tmp_path, AT_EXIT)).split()
+    assert printed == ["after", "flushed", "theirs", "before"], "a thread of an environment is cut off at the end"

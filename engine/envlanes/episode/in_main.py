@@ -11,6 +11,7 @@ A worker is killed, with all that its environments have started. In the main pro
   must not adopt other people's. They end with the last engine, or, where an object of the program still holds them,
   with the program.
 * Threads are daemons unless they say otherwise.
+* Functions registered with :mod:`atexit` are interrupted if they take too long.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from functools import cache
 from math import inf
 from threading import current_thread
 from time import perf_counter
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -44,11 +45,12 @@ _SOON = 0.001  # seconds after which to look again where nothing may be interrup
 _LONGEST = 1e6  # longest setting of the timer, in seconds; a longer deadline sets it again
 _OURS = (host.__file__, __file__)  # not interrupted: half of a change would be left behind
 _AGAIN = 1.0  # seconds until an environment that swallowed the interrupt is interrupted again
-EXIT_TIMEOUT = 2.0  # seconds for processes from SIGTERM to SIGKILL
+EXIT_TIMEOUT = 2.0  # seconds for environments' exit functions, and for processes from SIGTERM to SIGKILL
 
 _one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
 _children = linux.ThreadChildren()
 _processes: set[Any] = set()  # of psutil, which knows a process from a later one with its id
+_registered = -1  # the number of exit functions when _disarm was registered last
 _pid = os.getpid()
 
 
@@ -104,7 +106,7 @@ class Deadline:
 
     __slots__ = ("_handler", "_home", "_seconds")
 
-    def __init__(self, home: host.EnvHost, seconds: float) -> None:
+    def __init__(self, home: Any, seconds: float) -> None:
         self._home = home
         self._seconds = seconds
         self._handler: Any = None  # while it is set
@@ -125,12 +127,13 @@ class Deadline:
         _signal.setitimer(_REAL, 0)
         _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
 
-    def _ring(self, _: int, frame: FrameType) -> None:
+    def _ring(self, _: int, frame: FrameType | None) -> None:
         if self._handler is None:
             return
         since = self._home.since
         left = since + self._seconds - perf_counter() if since else _SOON
-        if left > 0 or frame.f_code.co_filename in _OURS:
+        # There is no frame where an exit function is one of C's, such as time.sleep.
+        if left > 0 or (frame is not None and frame.f_code.co_filename in _OURS):
             _signal.setitimer(_REAL, min(max(left, _SOON), _LONGEST))
             return
         _signal.setitimer(_REAL, _AGAIN)
@@ -140,7 +143,11 @@ class Deadline:
 @contextlib.contextmanager
 def _environment_code() -> Iterator[None]:
     """Surround the code of environments in the main process; costs a few microseconds a call."""
+    global _registered
     _end_processes_first_at_exit()
+    if _registered != atexit._ncallbacks():  # else _disarm is still what was registered last
+        atexit.register(_disarm)
+        _registered = atexit._ncallbacks()
     thread: Any = current_thread()
     was_daemonic = thread._daemonic  # no public setter works once a thread runs
     thread._daemonic = True  # new threads take it from the thread that starts them
@@ -152,6 +159,9 @@ def _environment_code() -> Iterator[None]:
         # The list is closed where environments' code has closed the engine.
         if _children.is_open and (after := _children.read()) != before:
             _note(set(map(int, after.split())).difference(map(int, before.split())))
+        if _registered != atexit._ncallbacks():  # functions run in reverse order: _arm, the environments', _disarm
+            atexit.register(_arm)
+            _registered = -1
 
 
 def _note(pids: set[int]) -> None:
@@ -218,3 +228,16 @@ def _end_processes_first_at_exit() -> None:
         threading._register_atexit(atexit.register, _end_processes, True)  # type: ignore[attr-defined]
     except RuntimeError:  # the main thread has ended
         atexit.register(_end_processes, True)
+
+
+_exit = SimpleNamespace(since=0.0)
+_exit_deadline = Deadline(_exit, EXIT_TIMEOUT)
+
+
+def _arm() -> None:
+    _exit.since = perf_counter()
+    _exit_deadline.__enter__()
+
+
+def _disarm() -> None:
+    _exit_deadline.__exit__()

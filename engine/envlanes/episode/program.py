@@ -10,19 +10,22 @@ locale.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import locale
 import logging
 import os
+import socket
 import sys
 import time
 from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from envlanes.this_process import OWN, node_name
 
 in_worker = False  # whether this process takes over the settings of another one
-_OF_THE_MACHINE = {"environ", "folder", "locale", "script"}
+_OF_THE_MACHINE = {"environ", "folder", "umask", "locale", "script", "modules"}
 
 
 def settings_now() -> dict[str, Any]:
@@ -80,6 +83,12 @@ def _set_environ(variables: dict[str, str]) -> None:
         time.tzset()
 
 
+def _umask() -> int:
+    """The umask, which the system calls can only read by changing it for all threads."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next((line.split()[1] for line in lines if line.startswith("Umask:")), ""), 8)
+
+
 def _levels() -> tuple[int, dict[str, int]]:
     loggers = {"": logging.root, **logging.root.manager.loggerDict}
     levels = {name: each.level for name, each in loggers.items() if isinstance(each, logging.Logger) and each.level}
@@ -106,14 +115,45 @@ def _set_script(script: tuple[str | None, str | None]) -> None:
     main.__spec__ = ModuleSpec(name, None) if name is not None else None
 
 
+def _loaded_by_path() -> dict[str, str]:
+    """Files of modules that no import statement would find: they were loaded by path, or by a finder of the program."""
+    found = {}
+    for name, module in list(sys.modules.items()):  # another thread may import meanwhile
+        spec: Any = getattr(module, "__spec__", None)
+        if "." not in name and getattr(spec, "has_location", False):
+            folder, file = os.path.split(spec.origin)
+            if spec.submodule_search_locations:
+                folder, file = os.path.split(folder)
+            if folder not in sys.path or file.partition(".")[0] != name:
+                found[name] = spec.origin
+    return found
+
+
+def _find(name: str, *_: Any) -> ModuleSpec | None:
+    file = _given["modules"].get(name)
+    return None if file is None else importlib.util.spec_from_file_location(name, file)
+
+
+_finder: Any = SimpleNamespace(find_spec=_find)
+
+
+def _set_loaded(_: dict[str, str]) -> None:
+    """Have modules found where the program has loaded them from, if nothing else finds them."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.append(_finder)
+
+
 _SETTINGS: dict[str, tuple[Any, Any]] = {
     "path": (lambda: list(sys.path), _set_path),
     "environ": (lambda: dict(os.environ), _set_environ),
     "folder": (os.getcwd, os.chdir),
+    "umask": (_umask, os.umask),
     "recursion": (sys.getrecursionlimit, sys.setrecursionlimit),
+    "sockets": (socket.getdefaulttimeout, socket.setdefaulttimeout),
     "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     "levels": (_levels, _set_levels),
     "argv": (lambda: list(sys.argv), lambda value: setattr(sys, "argv", value)),
     "script": (_script, _set_script),
+    "modules": (_loaded_by_path, _set_loaded),
 }
 _given = settings_now()  # as they were when this process, or the one that it was forked from, began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -41,10 +42,32 @@ def deep(depth):
     return 0 if not depth else 1 + deep(depth - 1)
 
 
+def mode_of_a_file():
+    path = Path(f"of {os.getpid()} {time.perf_counter()}")
+    path.touch()
+    return float(path.stat().st_mode)
+
+
 def shadowed():
     import found_twice
 
     return found_twice.VALUE
+
+
+def by_path():
+    import loaded_by_path
+
+    return loaded_by_path.VALUE
+
+
+def load_by_path(folder):
+    import importlib.util
+
+    (folder / "by.path.py").write_text("VALUE = 8.0")
+    spec = importlib.util.spec_from_file_location("loaded_by_path", folder / "by.path.py")
+    assert spec is not None and spec.loader is not None
+    sys.modules["loaded_by_path"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["loaded_by_path"])
 
 
 def put_first(folder):
@@ -65,13 +88,16 @@ SETTINGS: dict[str, tuple[Callable[[Path], Any], Callable[[], float]]] = {
     "variable removed": (lambda folder: os.environ.pop("HERE_FIRST"), lambda: float(os.environ.get("HERE_FIRST", -1))),
     "folder": (lambda folder: os.chdir(folder / "there"), lambda: float(Path.cwd().name == "there")),
     "import path": (put_first, shadowed),
+    "module by path": (load_by_path, by_path),
     "time zone": (set_zone, lambda: time.localtime(0).tm_hour),
+    "umask": (lambda folder: os.umask(0o077), mode_of_a_file),
+    "sockets": (lambda folder: socket.setdefaulttimeout(7.0), lambda: socket.getdefaulttimeout() or -1.0),
 }
 
 
 @pytest.fixture
 def restored(monkeypatch, tmp_path):
-    limit, modules = sys.getrecursionlimit(), set(sys.modules)
+    limit, mask, modules = sys.getrecursionlimit(), os.umask(0o022), set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("OF_MINE", "HERE_FIRST", "TZ"):
         monkeypatch.setenv(name, "")
@@ -81,8 +107,8 @@ def restored(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     yield
     monkeypatch.undo()
-    sys.setrecursionlimit(limit), time.tzset()
-    for name in {"found_twice"} & (set(sys.modules) - modules):
+    sys.setrecursionlimit(limit), os.umask(mask), socket.setdefaulttimeout(None), time.tzset()
+    for name in {"found_twice", "loaded_by_path"} & (set(sys.modules) - modules):
         del sys.modules[name]
 
 

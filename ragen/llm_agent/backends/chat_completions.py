@@ -259,8 +259,11 @@ def diagnose(error: Exception) -> Failure:
     said = error.body.get("message") if isinstance(error.body, Mapping) else error.body
     reason = f"HTTP {status}: {' '.join(str(said or error.message).split())}"
     words = f"{error.message} {error.body}"  # codes and types may say more than the message
+    if status == 413 or (status in (400, 422, 500) and _OUT_OF_CONTEXT.search(words)):
+        return Failure(reason, retries, is_out_of_context=True)
+    refused = isinstance(error.body, Mapping) and error.body.get("param")
     return Failure(
-        reason, retries, status == 413 or (status in (400, 422, 500) and bool(_OUT_OF_CONTEXT.search(words)))
+        f"{reason} To leave it out: 'actor.openai.request={{{refused}: null}}'" if refused else reason, retries
     )
 
 

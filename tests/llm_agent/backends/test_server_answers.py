@@ -89,6 +89,12 @@ def test_another_refusal_is_a_missing_reply(server):
     assert asked == (2 if server == "a rate" else 1)
 
 
+def test_a_refused_parameter_is_answered_with_the_key_that_leaves_it_out():
+    error = {"message": "Unsupported parameter", "param": "max_tokens", "code": "unsupported_parameter"}
+    reply, asked = replied(lambda prompt, tries: answer(400, error))
+    assert asked == 1 and "actor.openai.request={max_tokens: null}" in reply.error
+
+
 SAID = "<answer>Go</answer>"
 TEXT = {"type": "text", "text": SAID}
 WHOLE = f"<think>hm</think>{SAID}"

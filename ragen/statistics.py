@@ -68,6 +68,8 @@ def effective_episodes(groups: Sequence[Sequence[float]]) -> float:
 def mean_pass_at_k(groups: Sequence[Sequence[float]], k: int) -> float:
     """``pass@k``: the probability that at least one of k episodes of a group succeeds (M. Chen et al., 2021).
 
+    For reports; the metric of whole groups is :func:`envlanes.ragen.metrics.add_pass_at_k`.
+
     Args:
         groups: The successes of each group's members, 0 or 1; groups with fewer than k members do not count.
         k: Number of episodes drawn from each, without replacement; at most the size of the largest group.

@@ -13,12 +13,10 @@
     +--------------------+
 
 The worker stays, processes come and go: each is reached through a :class:`~envlanes.workers.handle.WorkerHandle`, which
-the worker has as long as there is a process. ``generation`` counts them, so that an engine knows
-whether environments that it has loaded there still are.
+the worker has as long as there is a process. ``generation`` counts them, so that an engine knows whether environments
+that it has loaded there still are.
 
-Requests are sent, and replies come, in an :class:`Exchange`:
-
-No thread is used. The steps, and what can go wrong at each:
+Requests are sent, and replies come, in an :class:`Exchange`, without a thread. Its steps, and what may go wrong:
 
 1. ``claim`` locks the workers that are to be asked.
 2. ``send``: ``Worker.begin`` starts its process if there is none, packs the request and begins to send it. (A request

@@ -1,6 +1,6 @@
 """``rollouts.jsonl`` while it is written: an episode's record is added as soon as the episode is finished.
 
-A killed run therefore loses only the episodes in progress, and a resumed one (``resume: true``) repeats no request.
+A killed run therefore keeps all finished episodes; a resumed one (``resume: true``) plays the others.
 ``run.json`` beside it describes what was played; a run with a different configuration cannot resume it. ``usage.json``
 has the usage of all runs of the file, including unfinished and failed episodes. Episodes that ended because a prompt
 got no reply, or whose environment failed, are played again; the journal, ``journal.jsonl``, has replies that they and

@@ -39,7 +39,7 @@ MOST_WAITING, WORKER_BYTES = 64, 1e8
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """Limits on the number of workers.
 
     Attributes:
@@ -82,7 +82,7 @@ class Auto:
         workers: The number of workers of use to each tag that lives in workers, or is about to move there.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: WorkerLimits) -> None:
         self.limits = limits
         self.workers: dict[str, int] = {}
         self._members: dict[str, list[EnvSpec]] = {}

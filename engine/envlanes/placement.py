@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from envlanes.auto import Auto, Limits, spread
+from envlanes.auto import Auto, WorkerLimits, spread
 from envlanes.environments import NOT_LOADED, Environments, EnvRecord
 from envlanes.episode.in_main import MainHome
 from envlanes.episode.spec import EnvSpec
@@ -43,7 +43,7 @@ class Placement:
         self._environments, self._records = environments, environments.records
         self._settings = environments.settings
         self._pool: WorkerPool | None = None
-        self._auto = Auto(Limits(None, 0))
+        self._auto = Auto(WorkerLimits(None, 0))
 
     @property
     def pool(self) -> WorkerPool:
@@ -131,10 +131,10 @@ class Placement:
         """Read how many workers there may be; queries a cluster for its capacity unless the mode uses no workers."""
         most = self._settings.max_workers
         if self._settings.backend != "ray" or self.mode is False:
-            self._auto.limits = Limits(most, self._settings.workers if most is None else usable_cpus())
+            self._auto.limits = WorkerLimits(most, self._settings.workers if most is None else usable_cpus())
         else:
             kind = self.pool.kind
-            self._auto.limits = Limits(most or kind.slots, kind.slots, kind.round_trip_s)
+            self._auto.limits = WorkerLimits(most or kind.slots, kind.slots, kind.round_trip_s)
 
     # Moves
 

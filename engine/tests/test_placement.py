@@ -4,7 +4,7 @@ import pytest
 
 from envlanes import Engine, Settings
 from envlanes import auto as rule
-from envlanes.auto import Auto, Limits, spread
+from envlanes.auto import Auto, WorkerLimits, spread
 from envlanes.episode.clock import Spent
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import TEXT
@@ -27,7 +27,7 @@ def costs(turn=0.0, reset=0.0, busy=1.0):
 
 
 def made(envs=ENVS, limits=None, hint=None):
-    auto = Auto(limits or Limits(None, 2))
+    auto = Auto(limits or WorkerLimits(None, 2))
     auto.at_reset(specs(envs, hint=hint), {})
     return auto
 
@@ -101,13 +101,13 @@ def test_a_number_of_workers_that_was_measured_stays(before, later, workers):
 )
 def test_there_are_as_many_workers_as_keep_the_processors_busy(monkeypatch, busy, cpus, given, envs, workers):
     monkeypatch.setattr(rule, "_fit_in_memory", lambda: 1000)
-    assert Limits(given, cpus).workers(busy, envs) == workers
+    assert WorkerLimits(given, cpus).workers(busy, envs) == workers
 
 
 @pytest.mark.parametrize(("fit", "workers"), [(0, 2), (10, 10), (1000, 64)])
 def test_workers_for_what_waits_fit_in_memory(monkeypatch, fit, workers):
     monkeypatch.setattr(rule, "_fit_in_memory", lambda: fit)
-    assert Limits(None, 2).workers(0.0, 200) == workers
+    assert WorkerLimits(None, 2).workers(0.0, 200) == workers
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envlanes.episode.turn import TurnResult
-from ragen.agent_loop.service import EnvService, Limits, Opened
+from ragen.agent_loop.service import EnvService, Opened, ServiceLimits
 from ragen.errors import RagenError, SessionLostError, one_line
 
 
@@ -29,7 +29,7 @@ class RemoteService:
         Raises:
             ConfigError: A key of ``agent_loop`` has an invalid value.
         """
-        self.limits = Limits.read(config)
+        self.limits = ServiceLimits.read(config)
         self._config = config
         self._actor: Any = None  # kept, since an actor ends when its creator holds no handle of it
 

@@ -38,7 +38,7 @@ from ragen.llm_agent.environments import EnvEntry, read_config
 GATHER = 0.001  # seconds to wait for requests that arrive together
 
 
-class Limits(NamedTuple):
+class ServiceLimits(NamedTuple):
     """Limits of a service, which include the time that a request waits for its worker.
 
     Attributes:
@@ -51,7 +51,7 @@ class Limits(NamedTuple):
     max_restarts: int
 
     @classmethod
-    def read(cls, config: Any) -> Limits:
+    def read(cls, config: Any) -> ServiceLimits:
         """Read the keys.
 
         Raises:
@@ -89,7 +89,7 @@ class EnvService:
         Raises:
             ConfigError: A key of ``es_manager`` or ``agent_loop`` has an invalid value.
         """
-        self.limits = Limits.read(config)
+        self.limits = ServiceLimits.read(config)
         self._config = config
         self._entries: dict[str, EnvEntry] = {}
         self._settings = read_config(config, "train")

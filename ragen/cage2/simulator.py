@@ -154,7 +154,7 @@ RESTORE_PENALTY = 10  # tenths
 
 
 @dataclass(slots=True)
-class Session:
+class RedSession:
     """A session of Red on a host.
 
     Attributes:
@@ -208,8 +208,8 @@ class Network:
         """The network at the start of an episode."""
         self.rng = rng
         self.services: list[list[Service]] = [list(SERVICES[host]) for host in range(N_HOSTS)]
-        self.sessions: list[list[Session]] = [[] for _ in range(N_HOSTS)]
-        self.sessions[FOOTHOLD].append(Session(is_privileged=True, is_known=False))
+        self.sessions: list[list[RedSession]] = [[] for _ in range(N_HOSTS)]
+        self.sessions[FOOTHOLD].append(RedSession(is_privileged=True, is_known=False))
         self.has_malware = [False] * N_HOSTS
         self.is_service_down, self.can_be_stopped, self.is_service_known = False, True, False
         self.scanned: list[frozenset[int] | None] = [None] * N_HOSTS
@@ -310,7 +310,7 @@ def interpreted(events: Events) -> str:
 # Red's actions
 
 
-class Outcome(NamedTuple):
+class ActionResult(NamedTuple):
     """The outcome of an action, as reported to Red.
 
     Attributes:
@@ -322,54 +322,54 @@ class Outcome(NamedTuple):
     found: bool = False
 
 
-Action = Callable[[Network, int], Outcome]
+Action = Callable[[Network, int], ActionResult]
 """Carries out an action of Red at a host, or in a subnet for a sweep."""
 Move = tuple[Action, int]
 
 
-def sleep(network: Network, target: int) -> Outcome:
+def sleep(network: Network, target: int) -> ActionResult:
     """Do nothing."""
-    return Outcome(None)
+    return ActionResult(None)
 
 
-def sweep(network: Network, subnet: int) -> Outcome:
+def sweep(network: Network, subnet: int) -> ActionResult:
     """Discover the hosts of a subnet."""
     hosts = SUBNETS[subnet]
     if not network.is_reachable(hosts[0]):
-        return Outcome(False)
+        return ActionResult(False)
     network.known_addresses.update(hosts)
     network.known_subnets.add(subnet)
-    return Outcome(True)
+    return ActionResult(True)
 
 
-def scan(network: Network, host: int) -> Outcome:
+def scan(network: Network, host: int) -> ActionResult:
     """Discover the open ports of a host."""
     if not network.is_reachable(host):
-        return Outcome(True)  # a scan of an unreachable host is reported as a success without findings
+        return ActionResult(True)  # a scan of an unreachable host is reported as a success without findings
     events, ports = network.events[host], set()
     for service in network.services[host]:
         events.connect(service.port)
         ports.add(service.port)
     network.scanned[host] = frozenset(ports)
-    return Outcome(True, found=True)
+    return ActionResult(True, found=True)
 
 
-def exploit(network: Network, host: int) -> Outcome:
+def exploit(network: Network, host: int) -> ActionResult:
     """Open a session on a host through one of the ports of its last scan."""
     ports = network.scanned[host]
     chosen = None if ports is None else _chosen(network, options(ports))
     if chosen is None or not network.is_reachable(host):
-        return Outcome(False)
+        return ActionResult(False)
     service = next((each for each in network.services[host] if each[:2] == chosen[:2]), None)
     if service is None:  # nothing answers, and no event is visible
-        return Outcome(False)
+        return ActionResult(False)
     come_in = _guessed if chosen is SSH else _broken_into
     session = come_in(network, host, service)
     if session is None:
-        return Outcome(False)
+        return ActionResult(False)
     network.sessions[host].append(session)
     network.known_hosts.add(host)
-    return Outcome(True)
+    return ActionResult(True)
 
 
 def _chosen(network: Network, options: tuple[Service, ...]) -> Service | None:
@@ -380,16 +380,16 @@ def _chosen(network: Network, options: tuple[Service, ...]) -> Service | None:
     return options[1 + int(network.rng.random() * (len(options) - 1))]
 
 
-def _guessed(network: Network, host: int, service: Service) -> Session | None:
+def _guessed(network: Network, host: int, service: Service) -> RedSession | None:
     events = network.events[host]
     events.connect(service.port, GUESSES)
     if service.is_decoy or host == DEFENDER:  # it has no guessable user
         return None
     events.connect(service.port)
-    return Session(is_privileged=False, is_known=False)
+    return RedSession(is_privileged=False, is_known=False)
 
 
-def _broken_into(network: Network, host: int, service: Service) -> Session | None:
+def _broken_into(network: Network, host: int, service: Service) -> RedSession | None:
     events = network.events[host]
     events.connect(service.port)
     if service.is_decoy:
@@ -400,14 +400,14 @@ def _broken_into(network: Network, host: int, service: Service) -> Session | Non
     if is_noticed:
         events.connect(0)  # a separate port, unlike all others
         events.has_shell = True
-    return Session(service.is_privileged, is_known=is_noticed)
+    return RedSession(service.is_privileged, is_known=is_noticed)
 
 
-def escalate(network: Network, host: int) -> Outcome:
+def escalate(network: Network, host: int) -> ActionResult:
     """Become root or SYSTEM on a host, and learn where to go next."""
     sessions = network.sessions[host]
     if not sessions:
-        return Outcome(False)
+        return ActionResult(False)
     if not any(each.is_privileged for each in sessions):
         network.rng.choice(sessions).is_privileged = True
         network.has_malware[host] = True
@@ -417,16 +417,16 @@ def escalate(network: Network, host: int) -> Outcome:
         network.known_addresses.add(LEADS_TO[host])
     if host == OP_SERVER:
         network.is_service_known = True
-    return Outcome(True)
+    return ActionResult(True)
 
 
-def impact(network: Network, host: int) -> Outcome:
+def impact(network: Network, host: int) -> ActionResult:
     """Stop the operational service."""
     if not network.sessions[host] or not network.is_service_known:
-        return Outcome(False)
+        return ActionResult(False)
     if network.can_be_stopped:
         network.is_service_down = True
-    return Outcome(True)
+    return ActionResult(True)
 
 
 # Red's strategies
@@ -454,7 +454,7 @@ class BLine:
         self._at = 0
         self._has_aimed = False  # at the operational server, whose address then stays with it
 
-    def act(self, network: Network, last: Outcome) -> Move:
+    def act(self, network: Network, last: ActionResult) -> Move:
         """The next action of the plan, or one before it."""
         self._at = min(self._at + 1, len(self._plan) - 1) if last.success else self._BACK_TO[self._at]
         if self._plan[self._at] == (exploit, OP_SERVER):
@@ -475,7 +475,7 @@ class Meander:
         self._entered: set[int] = set()  # hosts that it once got into
         self._last: Move = (sleep, -1)
 
-    def act(self, network: Network, last: Outcome) -> Move:
+    def act(self, network: Network, last: ActionResult) -> Move:
         """Impact, else sweep, else scan, else escalate, else exploit."""
         self._learn(last)
         self._last = self._next(network)
@@ -499,7 +499,7 @@ class Meander:
         self._done[kind].add(host)
         return kind, host
 
-    def _learn(self, last: Outcome) -> None:
+    def _learn(self, last: ActionResult) -> None:
         kind, host = self._last
         if kind == exploit:
             if last.success:
@@ -527,7 +527,7 @@ class Sleeper:
     def __init__(self, rng: random.Random) -> None:
         """Draw nothing."""
 
-    def act(self, network: Network, last: Outcome) -> Move:
+    def act(self, network: Network, last: ActionResult) -> Move:
         """Sleep."""
         return sleep, -1
 
@@ -560,7 +560,7 @@ class EmbeddedGame:
         rng = random.Random(seed)
         self.network, self.blue = Network(rng), Blue()
         self._agent = self._agent_class(rng)
-        self._outcome = Outcome(None)
+        self._outcome = ActionResult(None)
         return self.blue.bits()
 
     def step(self, action: int) -> tuple[list[int], float]:

@@ -46,7 +46,7 @@ CURVE_FILE = "learning_curve.png"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """The outcome of a run.
 
     Attributes:
@@ -60,7 +60,7 @@ class Outcome:
     validations: dict[int, dict[str, float]]
 
 
-def train(config: Any, quiet: bool = False) -> Outcome:
+def train(config: Any, quiet: bool = False) -> TrainingOutcome:
     """Train according to the configuration, until the last step is done or a stop is requested.
 
     Args:
@@ -127,7 +127,7 @@ class TinyTrainer(Closing):
             if file is not None:
                 file.close()
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingOutcome:
         """Resume from the newest checkpoint, or start; see :func:`train`."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ class TinyTrainer(Closing):
             self._say(f"{count} of {len(self._errors)} episodes were left out, as their environments failed: {failed}")
         if self.player.proxy.parallel is None:  # joblib's workers measure nothing
             self._say(self.player.work().describe())
-        return Outcome(finished, self._folder, self._validations)
+        return TrainingOutcome(finished, self._folder, self._validations)
 
     def _say(self, text: str) -> None:
         if not self._quiet:

@@ -20,7 +20,7 @@ import pytest
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.env import CodeEnv
 from ragen.env.sandbox import inside
-from ragen.env.sandbox.host import PROGRAMS, Limits, Sandbox
+from ragen.env.sandbox.host import PROGRAMS, RunLimits, Sandbox
 from ragen.env.terminal.config import TerminalEnvConfig
 from ragen.env.terminal.env import TerminalEnv
 from ragen.errors import SandboxError
@@ -158,7 +158,7 @@ def test_where_bubblewrap_may_not_make_namespaces_nothing_is_run(monkeypatch: py
 def test_a_run_that_exceeds_the_limit_of_the_clock_is_stopped_and_the_sandbox_lives() -> None:
     sandbox = Sandbox(PROGRAMS)
     job = {"kind": "program", "source": "while True: pass", "tests": [{"call": "f", "args": []}], "shown_bytes": 100}
-    ended = sandbox.run(job, Limits(cpu_seconds=600, wall_seconds=0.5))
+    ended = sandbox.run(job, RunLimits(cpu_seconds=600, wall_seconds=0.5))
     assert (ended.stopped, sandbox.alive) == ("waits", True)
     sandbox.close()
 

@@ -9,7 +9,7 @@ from typing import Literal
 from ragen.env.checks import FILE, Rule, check, integer, number, or_null, require, some_of
 from ragen.env.code.families import FAMILIES, LEVELS
 from ragen.env.code.problems import GENERATED
-from ragen.env.sandbox.host import Limits
+from ragen.env.sandbox.host import RunLimits
 
 
 @dataclass
@@ -59,9 +59,9 @@ class CodeEnvConfig:
         of_levels = any(FAMILIES[name].level in self.levels for name in self.families or FAMILIES)
         require(of_levels, self, "families", f"one of the levels {self.levels}")
 
-    def limits(self) -> Limits:
+    def limits(self) -> RunLimits:
         """The limits of a program."""
-        return Limits(
+        return RunLimits(
             cpu_seconds=self.cpu_seconds,
             memory_mb=self.memory_mb,
             processes=32,

@@ -33,7 +33,7 @@ FIXED_BYTES = 1 << 16  # size of the file in place of /dev/random and /dev/urand
 Reason = Literal["", "time", "memory", "processes", "output", "files", "waits", "broken"]
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """The limits of a run.
 
     Attributes:
@@ -300,7 +300,7 @@ class Sandbox:
         """Whether the sandbox can run jobs."""
         return self._process.poll() is None
 
-    def run(self, job: dict[str, Any], limits: Limits, body: bytes = b"") -> Ended:
+    def run(self, job: dict[str, Any], limits: RunLimits, body: bytes = b"") -> Ended:
         """Run a job.
 
         Args:
@@ -362,7 +362,7 @@ class InSandbox:
     profile: Profile
     _lease: tuple[int, Lease[Sandbox]] | None = None
 
-    def run_inside(self, job: dict[str, Any], limits: Limits, body: bytes = b"") -> Ended:
+    def run_inside(self, job: dict[str, Any], limits: RunLimits, body: bytes = b"") -> Ended:
         """Run a job; see :meth:`Sandbox.run`."""
         lease = self.hold_sandbox()
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ragen.env.checks import FOLDER, Rule, check, integer, number, or_null, some_of
-from ragen.env.sandbox.host import Limits
+from ragen.env.sandbox.host import RunLimits
 from ragen.env.terminal.families import FAMILIES
 
 GENERATED = "generated"
@@ -60,9 +60,9 @@ class TerminalEnvConfig:
         )
         self.tasks = self.tasks if self.tasks == GENERATED else os.path.abspath(self.tasks)
 
-    def limits(self) -> Limits:
+    def limits(self) -> RunLimits:
         """The limits of a command."""
-        return Limits(
+        return RunLimits(
             cpu_seconds=self.cpu_seconds,
             memory_mb=self.memory_mb,
             disk_mb=self.disk_mb,

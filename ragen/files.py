@@ -36,6 +36,11 @@ def json_text(value: Any, indent: int | None = None) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain)
     except Exception:  # NaN, keys that are no texts, a dict that holds itself, what environments' own objects raise
         text = json.dumps(_simple(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    return valid_text(text)
+
+
+def valid_text(text: str) -> str:
+    """A text with each lone surrogate, which JSON may contain, replaced by the replacement character."""
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -155,11 +155,3 @@ def command_output() -> Iterator[None]:
             raise SystemExit(CLOSED) from None
         finally:
             sys.stdout, sys.stderr = before
-
-
-_HALVES = re.compile("[\ud800-\udfff]")
-
-
-def valid_text(text: str) -> str:
-    """A text with each lone surrogate, which JSON may contain, replaced by the replacement character."""
-    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)

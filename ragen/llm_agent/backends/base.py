@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import BackendError, ConfigError, InputError
-from ragen.output import valid_text
+from ragen.files import valid_text
 
 TOKENS = ("prompt_tokens", "completion_tokens")
 """Names of the token counts in a reply's usage."""

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeGuard
 from openai import APIConnectionError, APIStatusError, APITimeoutError, DefaultAsyncHttpxClient
 
 from ragen.errors import one_line
+from ragen.files import valid_text
 from ragen.llm_agent.backends.base import Reply
-from ragen.output import printable, shown_address, valid_text
+from ragen.output import printable, shown_address
 
 _RETRIES = "x-stainless-retry-count"  # a header in which openai's client counts
 _BEGIN = 4096  # bytes of an unreadable answer

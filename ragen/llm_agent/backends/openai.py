@@ -31,6 +31,7 @@ from openai._constants import INITIAL_RETRY_DELAY
 from ragen.config.loading import as_config, refused
 from ragen.config.schema import OpenAI as Settings
 from ragen.errors import ConfigError, one_line
+from ragen.files import valid_text
 from ragen.llm_agent.backends.base import (
     TOKENS,
     Activity,
@@ -49,7 +50,7 @@ from ragen.llm_agent.backends.chat_completions import (
     read_completion,
     redirect_of,
 )
-from ragen.output import LOOKS_SECRET, SECRET_NAME, printable, shown_address, valid_text
+from ragen.output import LOOKS_SECRET, SECRET_NAME, printable, shown_address
 
 if TYPE_CHECKING:
     from ragen.config.schema import Config

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError, ContextFullError, InputError
+from ragen.files import valid_text
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.prompts.settings import MAX_MODEL_LEN, SINGLE, ContextSettings
 from ragen.llm_agent.prompts.templates import WindowTemplate, fill
-from ragen.output import valid_text
 
 IMAGE_MARK = "<images>"
 

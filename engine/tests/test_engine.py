@@ -69,7 +69,7 @@ def turns(ids=IDS):
 
 
 def alone(env_id, count, env_class=Walk):
-    """What an environment shows in so many turns, without any engine."""
+    """The observations of an environment in so many turns, without any engine."""
     env = env_class()
     shown = [env.reset(seed=100 + env_id)]
     return shown + [env.step("a")[0] for _ in range(count)]

@@ -142,7 +142,7 @@ def faulty(fault, place, once="", lives="", **es_manager):
 
 @pytest.fixture(scope="module")
 def honest():
-    """What all environments give where nothing is done wrong."""
+    """The results of all environments without a fault."""
     return sequential(faulty("nothing", "never"), TURNS)[0]
 
 

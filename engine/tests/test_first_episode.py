@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("soon")
 
 @pytest.fixture
 def soon(monkeypatch):
-    """What takes long moves after two environments, whatever workers take to start; by a clock of main's own."""
+    """Long turns move after two environments, however long workers take to start; by a clock of main's own."""
     monkeypatch.setattr(rounds, "LOOK_S", 0.0)
     for module in (rounds, host):
         monkeypatch.setattr(module, "perf_counter", clock)

@@ -93,7 +93,7 @@ def began(make, env_class=Walk, turns=4, config=None, **settings):
 
 
 def on(engine, env_ids, turns):
-    """What environments give in the turns that are played with all of them."""
+    """The results of environments in the turns that are played with all of them."""
     given: dict[int, list[Any]] = {env_id: [] for env_id in env_ids}
     for turn in turns:
         for env_id, result in engine.play(dict.fromkeys(given, turn)).items():

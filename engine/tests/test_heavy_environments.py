@@ -1,4 +1,4 @@
-"""What heavy environments have of a worker: a folder for temporary files, and one resource for all of them."""
+"""Resources of heavy environments in a worker: a folder for temporary files, and one resource for all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def heavy(**es_manager):
 
 
 def told(manager, turn=0):
-    """What each environment says in a turn."""
+    """The text of each environment in a turn."""
     manager.step(inputs(range(4), turn))
     return {entry["env_id"]: entry["history"][turn]["info"]["told"] for entry in manager.rollout_cache}
 

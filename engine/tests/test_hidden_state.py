@@ -22,7 +22,7 @@ LEVELS: dict[int, int | None] = {}
 
 
 class Late(Walk):
-    """What it hides counts from the sixth action on."""
+    """Its hidden state counts from the sixth action on."""
 
     def reset(self, seed=None, mode=None):
         self.begin(seed)

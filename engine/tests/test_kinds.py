@@ -114,7 +114,7 @@ def answer(handle):
 
 
 def ask(handle, *deed):
-    """What the puppet gives."""
+    """The results of the puppet."""
     handle.send(call(deed))
     return answer(handle)
 

@@ -81,7 +81,7 @@ def mixed(kind, **es_manager):
 
 @pytest.fixture(scope="module")
 def honest():
-    """What all give where nothing hangs."""
+    """The results of all if nothing hangs."""
     return sequential(mixed(Walk), TURNS)[0]
 
 

@@ -38,7 +38,7 @@ def simulated(monkeypatch):
 
 @pytest.fixture(scope="module")
 def honest():
-    """What two episodes give in the main process."""
+    """The results of two episodes in the main process."""
     return sequential(walks(), TURNS, episodes=2)
 
 

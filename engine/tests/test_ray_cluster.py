@@ -67,7 +67,7 @@ def leaves_nothing(three_nodes, without_connections, leaves_nothing):
 
 @pytest.fixture(scope="module")
 def honest():
-    """What two episodes give in the main process."""
+    """The results of two episodes in the main process."""
     return sequential(walks(), TURNS, episodes=2)
 
 

@@ -20,7 +20,7 @@ TURNS = 5
 
 
 def played(journal, mode=False, turns=TURNS, third="Two", seed=3):
-    """What an episode of so many turns gives."""
+    """The results of an episode of so many turns."""
     key = {} if journal is None else {"journal": str(journal)}
     settings = config(TAGS, [(tag, 1) for tag in TAGS], group_size=2, use_multiprocessing=mode, max_workers=2, **key)
     with EnvStateManager(settings, mode="val") as manager:

@@ -1,4 +1,4 @@
-"""What follows from a failure, row by row: the tables of ``envlanes.recovery``, and that every call ends."""
+"""The consequences of a failure, row by row: the tables of ``envlanes.recovery``, and that every call ends."""
 
 from __future__ import annotations
 

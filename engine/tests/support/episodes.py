@@ -53,7 +53,7 @@ def usual() -> dict[str, Any]:
 
 
 def inputs(env_ids: Iterable[int], turn: int) -> list[dict[str, Any]]:
-    """What a model might answer: one to three actions, never two environments alike."""
+    """Answers of a model: one to three actions, never two environments alike."""
     return [
         {
             "env_id": env_id,

@@ -41,7 +41,7 @@ class ReachedMain(Exception):
 
 @dataclass
 class FaultConfig:
-    """What is done wrong, and where.
+    """A fault, and its place.
 
     Attributes:
         fault: A key of ``FAULTS``.
@@ -412,7 +412,7 @@ def _print_much():
 
 
 def _change_process():
-    """What belongs to the whole process; in the main process it would harm the tests."""
+    """Faults that concern the whole process; in the main process they would harm the tests."""
     os.chdir("/")
     sys.path.clear()
     os.environ.clear()

@@ -68,7 +68,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="session")
 def what_the_standard_library_keeps() -> None:
-    """What executors start once, and what stays, is no leftover of a test."""
+    """Processes that executors start once, and leave, are no leftovers of a test."""
     from support.leftovers import start_what_stays
 
     start_what_stays()

@@ -71,7 +71,7 @@ TOYS = {
 
 
 def straight(kind: Kind, seed: int, turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
-    """What an environment that nobody forks gives: the digest of what it shows first, and what is recorded of turns."""
+    """Results of an environment that nobody forks: the digest of its first observation, and its turns."""
     from envlanes import Engine, Settings
 
     with Engine([kind.spec(0)], Settings(use_lanes=False)) as engine:

@@ -1,4 +1,4 @@
-"""What a test run has left: processes, open files; and patience until it is gone."""
+"""Leftovers of a test run: processes, open files; and patience until they are gone."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def kill_workers(stats: Iterable[Any], number: int = signal.SIGKILL) -> int:
 
 
 def start_what_stays() -> None:
-    """What executors want and what stays: the standard library's fork server, resource tracker and shared memory."""
+    """Start what executors need and leave: the standard library's fork server, resource tracker and shared memory."""
     from envlanes.resources import temporary_folder
     from support.warm_supervisors import fork_server
 

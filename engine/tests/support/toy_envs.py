@@ -11,7 +11,7 @@ built = 0
 
 
 class BaseEnv:
-    """What a text environment needs not define."""
+    """Methods that a text environment need not define."""
 
     config_class: type | None = None
     uses_global_rng = True

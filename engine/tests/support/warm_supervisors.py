@@ -86,7 +86,7 @@ _kept: dict[tuple[object, ...], Staying] = {}  # the one that was used last at t
 
 
 def launcher(method: str, preload: Sequence[str], environ: Mapping[str, str]) -> Launcher | Lease:
-    """What a kind of workers makes for itself: a lease of a supervisor that starts workers as a new one would.
+    """The launcher of a kind of workers: a lease of a supervisor that starts workers as a new one would.
 
     It may have imported more than is asked for, as the supervisor of a manager with more kinds of environments would.
     """
@@ -119,7 +119,7 @@ def fork_server() -> None:
 
 
 def _surroundings() -> tuple[object, ...]:
-    """What a new process inherits from this one, as far as tests change it."""
+    """State that a new process inherits from this one, as far as tests change it."""
     variables = frozenset((name, value) for name, value in os.environ.items() if name not in CHANGES)
     output = tuple((os.fstat(descriptor).st_dev, os.fstat(descriptor).st_ino) for descriptor in (1, 2))
     return variables, output, os.getcwd(), tuple(sys.path), frozenset(os.sched_getaffinity(0))

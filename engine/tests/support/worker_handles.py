@@ -1,4 +1,4 @@
-"""How a lane uses the handle of a worker, in short: for tests of workers by themselves."""
+"""The use of a worker's handle, in short: for tests of workers by themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written for gymnasium's vector environments runs on ours unchanged, with the same numbers."""
+"""Code for gymnasium's vector environments runs on ours unchanged, with the same numbers."""
 
 import gymnasium as gym
 import numpy as np

@@ -1,4 +1,4 @@
-"""What becomes of sub-environments that raise, hang or end their process, and of all others."""
+"""Sub-environments that raise, hang or end their process, and all others beside them."""
 
 import numpy as np
 import pytest

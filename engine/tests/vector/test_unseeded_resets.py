@@ -75,7 +75,7 @@ def nothing(envs):
 
 
 def played(envs, resets, change):
-    """What a run shows that is disturbed before its steps and resets, but the first."""
+    """The observations of a run that is disturbed before its steps and resets, but the first."""
     mask = np.array([True, False, True])
     seen: list[Any] = [envs.reset(seed=5)[0]]
     for step in range(STEPS):

@@ -96,7 +96,7 @@ API = {
         "envlanes.engine",
         "envlanes.settings",
         "envlanes.episode.spec",
-        "envlanes.episode.turn",
+        "envlanes.ragen.turn",
         "envlanes.environments",
         "envlanes.stats",
         "envlanes.workers.handle",

@@ -1,9 +1,9 @@
 """The engine: each environment lives in one process, plays its turns there, and survives failures.
 
     from envlanes import Engine, EnvSpec, Settings
-    from envlanes.episode.turn import Turn
+    from envlanes.ragen.turn import TEXT, Turn
 
-    specs = [EnvSpec.of(MyEnv, MyConfig(), env_id=i) for i in range(64)]
+    specs = [EnvSpec.of(MyEnv, MyConfig(), env_id=i, game=TEXT) for i in range(64)]
     with Engine(specs, Settings(use_lanes="auto")) as engine:
         observations = engine.reset({i: seed for i in range(64)})            # by env_id; or EnvFailed
         results = engine.play({i: Turn(("Up",), 10) for i in range(64)})     # by env_id; or EnvFailed; committed

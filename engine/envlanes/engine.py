@@ -266,8 +266,7 @@ class Engine(Closing):
         """Play one turn in each of these environments, and add it to their episodes.
 
         Args:
-            actions: Input of the environment's game by env_id; a text game's is a
-                :class:`~envlanes.episode.turn.Turn`. The engine keeps it: do not modify it afterwards.
+            actions: Input of the environment's game by env_id. The engine keeps it: do not modify it afterwards.
 
         Returns:
             The game's results by env_id, in the order of ``actions``; :class:`EnvFailed` for environments that failed.

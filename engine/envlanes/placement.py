@@ -51,6 +51,7 @@ class Placement:
         if self._pool is None:
             classes = {record.spec.env_class for record in self._records.values()}
             modules = {each.__module__ for each in classes if each.__module__.startswith(self._settings.preloaded)}
+            modules |= {type(record.spec.game).__module__ for record in self._records.values()}
             # Sorted below: a set of texts has another order in each run, and an import may depend on those before it.
             modules.update(*[getattr(each, "preload", ()) for each in classes])  # modules that a class asks for
             self._pool = open_pool(self.number, self._settings, ["numpy", *sorted(modules)])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec, Settings
-from envlanes.episode.turn import Turn, TurnResult
 from envlanes.errors import EnvError, InputError, StateError
+from envlanes.ragen.turn import TEXT, Turn, TurnResult
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
 from support.leftovers import kill_workers, until
 
@@ -57,7 +57,7 @@ in_lanes = pytest.mark.parametrize("make", ["process", "executor"], indirect=Tru
 
 
 def specs(env_class=Walk, ids=IDS, config=None):
-    return [EnvSpec.of(env_class, config, env_id) for env_id in ids]
+    return [EnvSpec.of(env_class, config, env_id, game=TEXT) for env_id in ids]
 
 
 def seeds(ids=IDS):
@@ -89,7 +89,9 @@ def homes(engine):
 
 @pytest.mark.parametrize("use_lanes", [True, False, "auto"])
 def test_the_example_works(use_lanes):
-    with Engine([EnvSpec.of(Walk, env_id=i) for i in IDS], Settings(use_lanes=use_lanes, max_workers=2)) as engine:
+    with Engine(
+        [EnvSpec.of(Walk, env_id=i, game=TEXT) for i in IDS], Settings(use_lanes=use_lanes, max_workers=2)
+    ) as engine:
         observations = engine.reset({i: 100 + i for i in IDS})
         results = engine.play({i: Turn(("a",), 10) for i in IDS})
         assert [observations[i] for i in IDS] == [alone(i, 0)[0] for i in IDS]
@@ -112,7 +114,7 @@ def test_any_subset_may_be_reset_and_played_at_any_time(make):
 
 
 def test_an_environment_that_failed_stands_where_its_result_would_until_it_is_reset(make):
-    engine = make([*specs(ids=[0, 1]), EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), 2)])
+    engine = make([*specs(ids=[0, 1]), EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), 2, game=TEXT)])
     engine.reset(seeds([0, 1, 2]))
     for _ in range(2):
         results = engine.play(turns([0, 1, 2]))

@@ -15,7 +15,7 @@ import pytest
 from envlanes import Engine, EnvFailed, EnvSpec, Settings, auto
 from envlanes import round as rounds
 from envlanes.episode import host, program
-from envlanes.episode.turn import Turn
+from envlanes.ragen.turn import TEXT, Turn
 from support.faulty_envs import GlobalDraws, Walk
 
 ENVS, TURNS, WORKERS = 12, 4, 2
@@ -74,7 +74,7 @@ def take_long(what):
 
 
 def specs(env_class, config=None):
-    return [EnvSpec.of(env_class, config, number, group_id=number // 3, tag="T") for number in range(ENVS)]
+    return [EnvSpec.of(env_class, config, number, group_id=number // 3, tag="T", game=TEXT) for number in range(ENVS)]
 
 
 def in_folder(env_class, folder):

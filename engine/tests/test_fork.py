@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec
-from envlanes.episode.turn import Turn
 from envlanes.errors import ForkError, InputError, StateError
+from envlanes.ragen.turn import TEXT, Turn
 from support.faulty_envs import (
     Clock,
     FaultConfig,
@@ -85,7 +85,7 @@ everywhere = pytest.mark.parametrize("make", ["process", "executor", "main", nod
 
 def began(make, env_class=Walk, turns=4, config=None, **settings):
     """An engine whose env 0 has played so many turns."""
-    engine = make([EnvSpec.of(env_class, config, 0)], **settings)
+    engine = make([EnvSpec.of(env_class, config, 0, game=TEXT)], **settings)
     engine.reset({0: SEED})
     for _ in range(turns):
         engine.play({0: TURN})
@@ -225,7 +225,7 @@ def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(make
     assert engine.fork(0, []) == {}
     assert engine.env_ids == [0]
     with pytest.raises(StateError):
-        make([EnvSpec.of(Walk, None, 0)]).fork(0, [1])  # it was not reset
+        make([EnvSpec.of(Walk, None, 0, game=TEXT)]).fork(0, [1])  # it was not reset
 
 
 # Many

@@ -20,10 +20,10 @@ import pytest
 from envlanes.episode.host import EnvHost, ResetOrder
 from envlanes.episode.journal import Change
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import Turn
 from envlanes.kinds import executor
 from envlanes.kinds.executor import ExecutorKind
 from envlanes.kinds.process.kind import ProcessKind, unavailable
+from envlanes.ragen.turn import TEXT, Turn
 from envlanes.workers import codec
 from envlanes.workers.handle import WorkerGone
 from envlanes.workers.orders import Call, Play, Rebuild, Reset
@@ -98,7 +98,7 @@ def puppet():
 
 def load(config=None):
     """The request that makes the puppet."""
-    return codec.pack_request(next(numbers), 1, Rebuild.of([EnvSpec.of(puppet(), config)], []))
+    return codec.pack_request(next(numbers), 1, Rebuild.of([EnvSpec.of(puppet(), config, game=TEXT)], []))
 
 
 def call(*deeds):
@@ -420,7 +420,7 @@ def test_descriptors_of_any_number_can_be_used(kind):
 def test_an_initializer_builds_the_environments_that_it_is_given(method, fault):
     from support.faulty_envs import FaultConfig, Faulty  # which not every system can import
 
-    specs = [EnvSpec.of(Faulty, FaultConfig(fault, "init"), env_id, tag="Walk") for env_id in range(2)]
+    specs = [EnvSpec.of(Faulty, FaultConfig(fault, "init"), env_id, tag="Walk", game=TEXT) for env_id in range(2)]
     orders = [Rebuild.of(specs, []), Reset([ResetOrder(env_id, 7 + env_id) for env_id in range(2)])]
     requests = [codec.portable(codec.pack_request(next(numbers), 1, order)) for order in orders]
     context = multiprocessing.get_context(method)

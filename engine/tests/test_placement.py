@@ -7,7 +7,7 @@ from envlanes import auto as rule
 from envlanes.auto import Auto, WorkerLimits, spread
 from envlanes.episode.clock import Spent
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import TEXT
+from envlanes.ragen.turn import TEXT
 from envlanes.stats import Costs
 
 US, MS, ENVS = 1e-6, 1e-3, 16
@@ -178,7 +178,9 @@ class Wild(Tame):
 
 @pytest.mark.parametrize(("mode", "away"), [(True, {0, 1, 2, 3}), (False, set()), ("auto", set())])
 def test_true_sends_all_but_sequential_types_to_workers_and_false_none(mode, away):
-    environments = [EnvSpec.of(kind, env_id=4 * place + i) for place, kind in enumerate((Tame, Wild)) for i in range(4)]
+    environments = [
+        EnvSpec.of(kind, env_id=4 * place + i, game=TEXT) for place, kind in enumerate((Tame, Wild)) for i in range(4)
+    ]
     sequential = (environments[-1].env_type,)
     with Engine(environments, Settings(use_lanes=True, max_workers=2, sequential_env_types=sequential)) as engine:
         engine.use_lanes = mode

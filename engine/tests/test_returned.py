@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envlanes.episode.turn import TEXT, Turn
 from envlanes.errors import ReturnError
-from envlanes.returned import success_of
+from envlanes.ragen.step import success_of
+from envlanes.ragen.turn import TEXT, Turn
 from support.episodes import EnvStateManager, config, errors, play
 from support.toy_envs import BaseEnv
 

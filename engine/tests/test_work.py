@@ -3,7 +3,7 @@
 import pytest
 
 from envlanes import Engine, EnvSpec, Settings
-from envlanes.episode.turn import Turn
+from envlanes.ragen.turn import TEXT, Turn
 from support.faulty_envs import Walk
 
 ENVS = 4
@@ -11,7 +11,7 @@ ENVS = 4
 
 @pytest.mark.parametrize(("mode", "workers"), [(True, 2), (False, 0), ("auto", 0)])
 def test_an_engine_counts_what_it_plays(mode, workers):
-    specs = [EnvSpec.of(Walk, None, env_id=n) for n in range(ENVS)]
+    specs = [EnvSpec.of(Walk, None, env_id=n, game=TEXT) for n in range(ENVS)]
     with Engine(specs, Settings(use_lanes=mode, max_workers=2)) as engine:
         for _ in range(2):
             engine.reset(dict.fromkeys(range(ENVS), 1))

@@ -10,9 +10,9 @@ import logging
 from functools import cache
 from typing import Any
 
-from envlanes.episode.turn import Observation, TurnResult
 from envlanes.ragen.inputs import EnvStatus
-from envlanes.returned import NO_SUCCESS, success_of
+from envlanes.ragen.step import NO_SUCCESS, success_of
+from envlanes.ragen.turn import Observation, TurnResult
 from ragen.errors import InputError
 from ragen.llm_agent.prompts.replies import ParsedReply
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from envlanes.episode.turn import TurnResult
+from envlanes.ragen.turn import TurnResult
 from ragen.agent_loop.service import EnvService, Opened, ServiceLimits
 from ragen.errors import RagenError, SessionLostError, one_line
 

@@ -29,8 +29,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from envlanes import EnvFailed, EnvSet, EnvSpec, Settings
-from envlanes.episode.turn import Observation, Turn, TurnResult, failed_turn
 from envlanes.failures import OnFailure
+from envlanes.ragen.turn import Observation, Turn, TurnResult, failed_turn
 from ragen.config.loading import as_config
 from ragen.errors import SessionLostError
 from ragen.llm_agent.environments import EnvEntry, read_config

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from envlanes.episode.turn import TEXT, Turn, TurnResult, digest_observation, state_hash
+from envlanes.ragen.turn import TEXT, Turn, TurnResult, digest_observation, state_hash
 from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened
 from ragen.config.loading import as_config

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from envlanes.returned import checked_reward
+from envlanes.ragen.step import checked_reward
 from ragen.cage2 import real
 from ragen.cage2.layout import ACCESS_LEVELS, HOSTS, N_ACTIONS, N_BITS, compromised_types
 from ragen.cage2.simulator import EmbeddedGame

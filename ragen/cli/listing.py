@@ -88,7 +88,7 @@ def price(env_class: Any, config_class: Any) -> str:
 
 def _turn_seconds(env: Any) -> float:
     """The median seconds of a turn of one action, in the first turns of a few episodes."""
-    from envlanes.episode.turn import Turn, action_lookup, play_turn
+    from envlanes.ragen.turn import Turn, action_lookup, play_turn
     from ragen.tools.examples import TEXTS
 
     took: list[float] = []

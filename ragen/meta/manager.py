@@ -19,9 +19,11 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from envlanes import Change, EnvSpec, Options, Settings, holds_interrupts
-from envlanes.episode.values import copied, options_for
+from envlanes.episode.values import copied
 from envlanes.gym import READ, GymGame, IsMethod, SubEnvs
-from envlanes.returned import checked_reward, wrong_step
+from envlanes.ragen.step import checked_reward
+from envlanes.ragen.turn import options_for
+from envlanes.returned import wrong_step
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.validity import env_error
 

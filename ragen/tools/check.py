@@ -38,9 +38,9 @@ from envlanes.episode import program
 from envlanes.episode.game import Options, declares_snapshots
 from envlanes.episode.journal import difference
 from envlanes.episode.pickled import Pickled
-from envlanes.episode.turn import TEXT, TextGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.journal import NotPlain, packed
-from envlanes.returned import SUCCESS_KEYS
+from envlanes.ragen.step import SUCCESS_KEYS
+from envlanes.ragen.turn import TEXT, TextGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.stats import duration
 from ragen.commands import CommandParser, positive, refusing
 from ragen.env.fields import check_kinds, read_settings

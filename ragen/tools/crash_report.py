@@ -32,9 +32,9 @@ import ragen
 from envlanes.episode.game import EpisodeStart
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import TextGame
 from envlanes.failures import Failure
 from envlanes.journal import Event, JournalFile, NotPlain, packed
+from envlanes.ragen.turn import TextGame
 from envlanes.workers.orders import Play, Reset
 from ragen.errors import (
     DivergenceError,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from envlanes.episode.global_rng import EnvRng
-from envlanes.episode.turn import TEXT, Turn, action_lookup
 from envlanes.ragen.seeds import SEED_LIMIT
-from envlanes.returned import success_of
+from envlanes.ragen.step import success_of
+from envlanes.ragen.turn import TEXT, Turn, action_lookup
 from ragen.commands import STOPPED, CommandParser, refusing
 from ragen.env.fields import build_env
 from ragen.env.registry import known_names

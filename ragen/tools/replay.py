@@ -24,9 +24,9 @@ from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.game import Game
 from envlanes.episode.global_rng import EnvRng
 from envlanes.episode.journal import Change, difference
-from envlanes.episode.turn import TEXT, Turn
 from envlanes.interrupts import let_signals_pass
 from envlanes.journal import Event, read_journal
+from envlanes.ragen.turn import TEXT, Turn
 from ragen.env.registry import known_names, resolve_env
 from ragen.errors import CrashReportError, in_short
 from ragen.output import printable

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from envlanes.episode.game import Game, Options
-from envlanes.episode.turn import action_lookup
-from envlanes.episode.values import copied, digest_of, options_for
-from envlanes.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
+from envlanes.episode.values import copied, digest_of
+from envlanes.ragen.step import SUCCESS_KEYS, check_success, checked_reward
+from envlanes.ragen.turn import action_lookup, options_for
+from envlanes.returned import FIVE, FOUR, wrong_step
 from envlanes.workers.codec import trust
 
 trust("ragen.turns.")

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envlanes.closing import Closing
-from envlanes.returned import SUCCESS_KEYS
+from envlanes.ragen.step import SUCCESS_KEYS
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.prompts.replies import NO_MOVE, Projection

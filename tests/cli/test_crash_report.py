@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec, Settings
-from envlanes.episode.turn import TEXT, Turn
 from envlanes.journal import JournalFile, packed, read_journal
+from envlanes.ragen.turn import TEXT, Turn
 from ragen.commands import REFUSED
 from ragen.errors import ConfigError
 from ragen.tools import crash_report

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from envlanes.episode.turn import TEXT, Turn
 from envlanes.gym.game import GYM, GymTurn
+from envlanes.ragen.turn import TEXT, Turn
 from ragen.cage2.env import Cage2Env
 from ragen.errors import ReturnError
 from ragen.meta.manager import META

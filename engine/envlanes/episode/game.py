@@ -2,8 +2,7 @@
 
 The engine, its journals and its workers carry any picklable action and any observation. Everything they do to an
 environment goes through a :class:`Game`, in the main process and in workers alike:
-:class:`~envlanes.episode.turn.TextGame` for text games, :class:`~envlanes.gym.game.GymGame` for gymnasium's
-environments.
+``envlanes.ragen`` and ``envlanes.gym`` have one each.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envlanes.episode.game import Game
-from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError
 
 HINTS = ("cheap", "heavy", "io")  # costs that a class may declare, which decide between main and workers
@@ -55,9 +54,9 @@ class EnvSpec:
         config: Any = None,
         env_id: int = 0,
         *,
+        game: Game,
         group_id: int | None = None,
         tag: str | None = None,
-        game: Game | None = None,
     ) -> EnvSpec:
         """A spec from a class.
 
@@ -65,15 +64,15 @@ class EnvSpec:
             env_class: The environment's class, or a function that builds one.
             config: Its configuration object, which it is built with; None to build it without arguments.
             env_id: Its index.
+            game: The kind of game.
             group_id: Its group; a group of its own by default.
             tag: Its tag; the name of the class by default.
-            game: The kind of game; the text game by default.
         """
         # A builder is often an instance, which has no name of its own.
         name = getattr(env_class, "__qualname__", type(env_class).__qualname__)
         path = f"{getattr(env_class, '__module__', '')}:{name}"
         group = env_id if group_id is None else group_id
-        return cls(env_id, group, tag or name, path, env_class, config, game or TEXT)
+        return cls(env_id, group, tag or name, path, env_class, config, game)
 
     def describe(self) -> str:
         """The environment, for messages."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
 import pickle
 import zlib
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -79,17 +77,3 @@ def _content(value: Any) -> bytes:
 @lru_cache(maxsize=1000)  # writing it takes six times as long as all the rest of a small observation's digest
 def _form(dtype: Any, shape: tuple[int, ...]) -> bytes:
     return f"{dtype.str}{shape}".encode()
-
-
-def options_for(env: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Those of the options that the environment's ``reset`` takes."""
-    taken = _taken(type(env).reset)
-    return {key: value for key, value in (options or {}).items() if taken is None or key in taken}
-
-
-@lru_cache(maxsize=256)  # reading a signature takes longer than a cheap environment's reset
-def _taken(reset: Any) -> frozenset[str] | None:
-    parameters = inspect.signature(reset).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return frozenset(parameter.name for parameter in parameters)

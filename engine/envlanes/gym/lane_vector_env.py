@@ -262,7 +262,7 @@ def values_or_raise(found: Mapping[int, Any]) -> tuple[Any, ...]:
 def _builder(build: Callable[[], Any], uses_global_rng: bool) -> Any:
     """A function that builds an environment, with the names that messages show and what workers must know of it."""
     made: Any = update_wrapper(partial(build), build, updated=())
-    made.preload, made.uses_global_rng = ("gymnasium", "envlanes.gym.game"), uses_global_rng
+    made.preload, made.uses_global_rng = ("gymnasium",), uses_global_rng
     return made
 
 

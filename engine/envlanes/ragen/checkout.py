@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from envlanes import bare
-from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError, did_you_mean, in_short
 from envlanes.ragen.games import GAME_2025
 from envlanes.ragen.manager import RolloutManager
@@ -31,6 +30,7 @@ from envlanes.ragen.settings import (
     read_settings,
     tag_entry,
 )
+from envlanes.ragen.turn import TEXT
 from envlanes.settings import Settings
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 

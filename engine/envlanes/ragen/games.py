@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from envlanes.episode.turn import TextGame, digest_observation, observe, play_turn
 from envlanes.episode.values import copied
+from envlanes.ragen.turn import TextGame, digest_observation, observe, play_turn
 
 
 class Game2025(TextGame):

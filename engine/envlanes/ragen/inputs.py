@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envlanes.episode.turn import Turn, named
 from envlanes.errors import InputError, in_short
+from envlanes.ragen.turn import Turn, named
 
 INPUT_KEYS = "env_id", "actions"
 TurnRequests = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from envlanes.env_set import EnvSet
 from envlanes.environments import EnvFailed
-from envlanes.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from envlanes.errors import EnvLanesError, InputError, StateError
 from envlanes.interrupts import holds_interrupts
 from envlanes.ragen.handle import public_entry
@@ -25,7 +24,8 @@ from envlanes.ragen.metrics import add_metrics, add_pass_at_k, largest_tile
 from envlanes.ragen.recorded import RecordedEpisodes
 from envlanes.ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
 from envlanes.ragen.settings import ManagerSettings
-from envlanes.returned import NO_SUCCESS
+from envlanes.ragen.step import NO_SUCCESS
+from envlanes.ragen.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from envlanes.settings import Mode
 from envlanes.stats import LaneStats, duration
 

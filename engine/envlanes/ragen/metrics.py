@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from envlanes.errors import steady_text
 from envlanes.interrupts import let_signals_pass
-from envlanes.returned import success_of
+from envlanes.ragen.step import success_of
 
 SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
 """WebShop's infos that are averaged over turns."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from envlanes.engine import Engine
 from envlanes.environments import EnvFailed
-from envlanes.episode.turn import Turn, TurnResult, digest_observation
 from envlanes.journal import Event, JournalFile, NotPlain, packed
+from envlanes.ragen.turn import Turn, TurnResult, digest_observation
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from envlanes.episode.game import Game
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError, did_you_mean, in_short
 from envlanes.failures import OnFailure, ignore
 from envlanes.ragen.metrics import RULES, Rules
 from envlanes.ragen.seeds import checked_seed
+from envlanes.ragen.turn import TEXT
 from envlanes.settings import Settings
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envlanes import EnvSpec
-from envlanes.episode.turn import TEXT, Turn
+from envlanes.ragen.turn import TEXT, Turn
 from support.faulty_envs import GlobalDraws, Pictures, Walk
 
 
@@ -27,7 +27,7 @@ class Kind:
     words: Sequence[str] = ()
 
     def spec(self, env_id: int) -> EnvSpec:
-        return EnvSpec.of(self.env_class, self.config, env_id)
+        return EnvSpec.of(self.env_class, self.config, env_id, game=TEXT)
 
     def turn(self, rng: random.Random) -> Turn:
         """One to three actions, now and then one that is none."""

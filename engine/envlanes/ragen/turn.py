@@ -7,25 +7,21 @@ that the result is the same whether it stays in its process or is sent through a
 from __future__ import annotations
 
 import hashlib
+import inspect
 import operator
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from envlanes.episode.game import Game, Options, named
-from envlanes.episode.values import IMMUTABLE, copied, is_immutable, options_for
-from envlanes.returned import (
-    LARGEST_REWARD,
-    REWARD,
-    SHOWN,
-    check_success,
-    checked_done,
-    checked_reward,
-    wrong,
-    wrong_step,
-)
+from envlanes.episode.values import IMMUTABLE, copied, is_immutable
+from envlanes.ragen.step import LARGEST_REWARD, check_success, checked_done, checked_reward
+from envlanes.returned import REWARD, wrong, wrong_step
 
+SHOWN = "text, a uint8 array of shape (H, W, 3), or a list of such arrays"
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
 _NUMBERS = frozenset({int, float, bool})
@@ -220,3 +216,17 @@ def state_hash(digest: Any) -> str:
 
 def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def options_for(env: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Those of the options that the environment's ``reset`` takes."""
+    taken = _taken(type(env).reset)
+    return {key: value for key, value in (options or {}).items() if taken is None or key in taken}
+
+
+@lru_cache(maxsize=256)  # reading a signature takes longer than a cheap environment's reset
+def _taken(reset: Any) -> frozenset[str] | None:
+    parameters = inspect.signature(reset).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters)

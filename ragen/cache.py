@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from envlanes.resources import remove_tree, system_temporary
+from envlanes.temporary import remove_tree, system_temporary
 from ragen.errors import CacheError
 
 try:

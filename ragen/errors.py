@@ -19,7 +19,6 @@ from envlanes.errors import (  # noqa: F401  (some for the floors above)
     LaneError,
     LaneStartError,
     LaneTimeoutError,
-    ResourceError,
     ReturnError,
     StateError,
     StorageError,
@@ -97,6 +96,10 @@ class UnknownEnvError(ConfigError, KeyError):
     """An environment type is not registered, or the class its path names cannot be imported."""
 
     __str__ = Exception.__str__  # KeyError would print the message as a quoted repr
+
+
+class ResourceError(RagenError, RuntimeError):
+    """A resource that environments share was closed or discarded while an environment still used it."""
 
 
 class CacheError(RagenError, OSError):

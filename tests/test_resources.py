@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from envlanes import resources
-from envlanes.resources import TemporaryFolder, remove_tree, temporary_folder, worker_resource
+from envlanes import temporary
+from envlanes.temporary import remove_tree, temporary_folder
 from ragen.cache import machine_cache, machine_lock
+from ragen.env import resources
+from ragen.env.resources import worker_resource
 from ragen.errors import CacheError, ResourceError
 
 
@@ -120,7 +122,8 @@ def test_threads_wait_for_one_build() -> None:
 
 def test_what_is_still_held_is_closed_at_the_end_of_the_program_the_latest_first() -> None:
     program = (
-        "from envlanes.resources import worker_resource, temporary_folder\n"
+        "from envlanes.temporary import temporary_folder\n"
+        "from ragen.env.resources import worker_resource\n"
         "for key in 'ab':\n"
         "    worker_resource(key, lambda: key, lambda value: print('closed', value))\n"
         "print(temporary_folder())\n"
@@ -134,35 +137,11 @@ def test_a_fork_closes_nothing_of_its_parent() -> None:
     built = Built()
     lease = worker_resource("x", built.build, built.close)
     folder = temporary_folder()
-    process = multiprocessing.get_context("fork").Process(target=resources._at_exit)
+    process = multiprocessing.get_context("fork").Process(target=temporary._remove_own)
     process.start()
     process.join()
     assert process.exitcode == 0 and folder.is_dir() and lease.value
     lease.release()
-
-
-def test_a_killed_process_leaves_a_folder_that_the_next_one_sweeps(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "ragen-results").mkdir()  # a user's
-    program = (
-        "import os, signal, sys, tempfile\n"
-        f"tempfile.tempdir = {str(tmp_path)!r}\n"
-        "from envlanes.resources import temporary_folder\n"
-        "(temporary_folder() / 'file').touch()\n"
-        "print(temporary_folder(), flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with process:
-        assert process.stdout is not None
-        left = Path(process.stdout.readline().strip())
-        TemporaryFolder().remove()
-        assert (left / "file").exists(), "it is in use"
-        process.send_signal(signal.SIGKILL)
-    TemporaryFolder().remove()
-    assert [path.name for path in tmp_path.iterdir()] == ["ragen-results"]
 
 
 def test_a_tree_that_forbids_its_removal_is_removed_and_links_are_not_followed(tmp_path: Path) -> None:

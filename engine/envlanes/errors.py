@@ -188,7 +188,3 @@ class LaneTimeoutError(LaneError, TimeoutError):
 
 class StorageError(EnvLanesError, OSError):
     """A run's file cannot be written, such as on a full disk; what was written is kept, and the run can go on."""
-
-
-class ResourceError(EnvLanesError, RuntimeError):
-    """A resource that environments share was closed or discarded while an environment still used it."""

@@ -1,15 +1,14 @@
-"""Resources of heavy environments in a worker: a folder for temporary files, and one resource for all of them."""
+"""Heavy environments in a worker: its folder for temporary files, and the programs that they start."""
 
 from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from envlanes.resources import TemporaryFolder, temporary_folder
+from envlanes.temporary import temporary_folder
 from support import scripts
 from support.episodes import EnvStateManager, config, inputs
 from support.leftovers import is_over, until
@@ -38,14 +37,6 @@ def test_each_worker_has_a_folder_which_tempfile_uses_and_which_goes_with_it(bac
         assert all(Path(each["folder"]).parent == Path(each["home"]) for each in said.values())
         assert all(Path(each["folder"], "file").exists() for each in said.values())
     assert until(lambda: not any(map(os.path.exists, homes)))
-
-
-def test_the_environments_of_a_worker_share_one_resource_that_ends_with_them(backend):
-    with EnvStateManager(heavy()) as manager:
-        manager.reset()
-        said = told(manager)
-        assert len({(each["home"], each["program"]) for each in said.values()}) == 2
-    assert until(lambda: all(is_over(each["program"]) for each in said.values()))
 
 
 def test_what_a_killed_worker_had_goes_at_once_and_its_successor_has_its_own(kill_lanes):
@@ -88,25 +79,3 @@ def test_temporary_files_are_removed_by_what_outlives_their_worker(tmp_path, vic
         os.kill(pids[victim], signal.SIGKILL)
     main.communicate("go on\n")
     assert until(lambda: not list(folder.iterdir()))
-
-
-def test_what_a_killed_program_with_executors_left_is_removed_by_the_next(tmp_path, monkeypatch):
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    body = f"""
-        import tempfile
-        tempfile.tempdir = {str(folder)!r}
-        from test_heavy_environments import *
-        if __name__ == "__main__":
-            manager = EnvStateManager(heavy(max_workers=1, backend="executor"))
-            manager.reset()
-            print({{each["program"] for each in told(manager).values()}}.pop(), flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    main = scripts.start(scripts.write(tmp_path, body))
-    assert main.stdout is not None
-    os.kill(int(main.stdout.readline()), signal.SIGKILL)  # this kind looks for no families
-    main.communicate()  # the worker may still be quick enough to remove its folder itself
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    TemporaryFolder().remove()
-    assert not list(folder.glob("envlanes-*"))  # the standard library's own folder for its fork server stays

@@ -39,7 +39,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from envlanes.errors import ConfigError, LaneStartError
-from envlanes.resources import remove_tree, temporary_folder
+from envlanes.temporary import remove_tree, temporary_folder
 from envlanes.this_process import usable_cpus
 from envlanes.workers.channel import PipeHandle
 from envlanes.workers.handle import Ending, Message, Position, Progress, WorkerGone, WorkerHandle, WorkerKind
@@ -152,8 +152,7 @@ class _ExecutorHandle(PipeHandle):
             with contextlib.suppress(ValueError):  # it still runs
                 process.close()
         self._has_ended.set()
-        if folder:
-            remove_tree(folder)
+        remove_tree(folder)
 
     def send(self, message: Message) -> None:
         """See :meth:`WorkerHandle.send`: for each message a call without arguments, which takes it from the channel."""

@@ -18,7 +18,7 @@ from typing import Any
 from envlanes.episode import program
 from envlanes.episode.host import EnvHost
 from envlanes.episode.outcome import Raised
-from envlanes.resources import close_resources, use_temporary_folder
+from envlanes.temporary import use_temporary_folder
 from envlanes.this_process import set_title
 from envlanes.workers import codec, logs
 from envlanes.workers.channel import Channel
@@ -51,7 +51,6 @@ class Server:
         if not number:
             for each in self._hosts.values():
                 each.close()
-            close_resources()
             logs.show_rest()
             return None
         _, engine, order = codec.unpack_request(message)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+from functools import cache
 from typing import ClassVar
 
-from envlanes.resources import temporary_folder, worker_resource
+from envlanes.temporary import temporary_folder
 from support.toy_envs import BaseEnv
 
+users = []
 
-def start_program():
-    """A program that leaves the worker's process group, as browsers do."""
+
+@cache
+def program():
+    """A program that leaves the worker's process group, as browsers do; one for all environments of a process."""
     return subprocess.Popen(["sleep", "1000"], start_new_session=True)
-
-
-def end_program(program):
-    program.kill()
-    program.wait()
 
 
 class Heavy(BaseEnv):
@@ -26,7 +25,8 @@ class Heavy(BaseEnv):
     uses_global_rng: ClassVar[bool] = False
 
     def __init__(self, config=None):
-        self.program = worker_resource("program", start_program, end_program)
+        self.program = program()
+        users.append(self)
 
     def reset(self, seed=None, mode=None):
         self.folder = tempfile.mkdtemp()
@@ -35,11 +35,15 @@ class Heavy(BaseEnv):
         return "begin"
 
     def step(self, action):
-        told = {"home": str(temporary_folder()), "folder": self.folder, "program": self.program.value.pid}
+        told = {"home": str(temporary_folder()), "folder": self.folder, "program": self.program.pid}
         return "played", 1.0, False, {"told": told}
 
     def render(self, mode=None):
         return "state"
 
     def close(self):
-        self.program.release()
+        users.remove(self)
+        if not users:
+            self.program.kill()
+            self.program.wait()
+            program.cache_clear()

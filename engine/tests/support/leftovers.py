@@ -167,7 +167,7 @@ def kill_workers(stats: Iterable[Any], number: int = signal.SIGKILL) -> int:
 
 def start_what_stays() -> None:
     """Start what executors need and leave: the standard library's fork server, resource tracker and shared memory."""
-    from envlanes.resources import temporary_folder
+    from envlanes.temporary import temporary_folder
     from support.warm_supervisors import fork_server
 
     temporary_folder()

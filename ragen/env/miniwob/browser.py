@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envlanes.resources import Lease, environment_variable, temporary_folder, worker_resource
+from envlanes.temporary import temporary_folder
+from ragen.env.resources import Lease, environment_variable, worker_resource
 from ragen.errors import ResourceError, SandboxError, install_command
 from ragen.extras import missing as missing_packages
 from ragen.extras import needs, package_folder

@@ -11,11 +11,11 @@ import re
 from random import Random
 from typing import Any
 
-from envlanes.resources import Lease
 from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.game import PickledByConfig, TextGame
 from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, require_browser
 from ragen.env.miniwob.config import PLAYABLE, MiniWobEnvConfig
+from ragen.env.resources import Lease
 from ragen.errors import ResourceError, StateError
 
 LONGEST = 300

@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from envlanes.resources import Lease, worker_resource
+from ragen.env.resources import Lease, worker_resource
 from ragen.env.sandbox import inside
 from ragen.env.sandbox.system_calls import compile_filter, load_library
 from ragen.errors import ResourceError, SandboxError

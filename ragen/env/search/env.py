@@ -15,9 +15,9 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from envlanes.resources import Lease
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.game import PickledBySnapshot, TextGame
+from ragen.env.resources import Lease
 from ragen.env.rows import RowSource, is_of, load_rows
 from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import STYLES, Verdict, extracted, judge

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envlanes.resources import Lease, worker_resource
 from ragen.cache import machine_cache
 from ragen.env.database import Database, new_database
+from ragen.env.resources import Lease, worker_resource
 from ragen.env.rows import RowSource, json_objects
 from ragen.env.search.world import Hit, Passage, generate, generator_digest
 from ragen.errors import ConfigError, SearchError

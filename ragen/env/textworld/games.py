@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from envlanes.resources import environment_variable
 from ragen.cache import machine_cache
+from ragen.env.resources import environment_variable
 from ragen.extras import needs
 
 FORMAT = 1

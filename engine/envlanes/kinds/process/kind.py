@@ -34,7 +34,7 @@ from typing import Any
 from envlanes import bare, linux
 from envlanes.errors import LaneStartError
 from envlanes.kinds.process import supervisor
-from envlanes.resources import TemporaryFolder
+from envlanes.temporary import new_folder, remove_tree
 from envlanes.this_process import OWN, usable_cpus
 from envlanes.workers.channel import PipeHandle
 from envlanes.workers.handle import Ending, Position, Progress, WorkerKind
@@ -207,29 +207,27 @@ class Launcher:
         self._answers: dict[str, dict[str, Any]] = {}
         self._gave_up = False
         self._mark = secrets.token_hex(8)
-        self._folder: TemporaryFolder | None = None
+        self._folder = ""
         with contextlib.suppress(OSError):  # else workers have their temporary files where this process has
-            self._folder = TemporaryFolder()
-        lock = self._folder.fileno() if self._folder is not None else None
+            self._folder = new_folder()
         preload = [] if method == "spawn" else [supervisor.WORKER_MODULE, *preload]
-        arguments = {"parent": os.getpid(), "method": method, "bare": bare.packages, "preload": preload, "lock": lock}
-        arguments["folder"] = str(self._folder.path) if self._folder is not None else ""
+        arguments = {"parent": os.getpid(), "folder": self._folder, "method": method, "preload": preload}
         own = {**environ, supervisor.MARK: self._mark, **_TITLES_SPARE_THE_MARK}
         self._commands, theirs = socket.socketpair()
         self._commands.settimeout(END_TIMEOUT)
         with theirs, contextlib.ExitStack() as unless_started:
             unless_started.enter_context(self._commands)
-            unless_started.callback(self._remove_folder)
+            unless_started.callback(remove_tree, self._folder)
             self._process = subprocess.Popen(
-                supervisor.command_line(supervisor.__name__, {"commands": theirs.fileno(), **arguments}),
+                supervisor.command_line(
+                    supervisor.__name__, {"commands": theirs.fileno(), "bare": bare.packages, **arguments}
+                ),
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **own, OWN: " ".join([OWN, *own])},
-                pass_fds=[theirs.fileno(), *([lock] if lock is not None else [])],
+                pass_fds=[theirs.fileno()],
                 start_new_session=True,  # an interrupt from the terminal goes to the main process alone
             )
             unless_started.pop_all()
-        if self._folder is not None:
-            self._folder.let_go()  # the supervisor holds its lock from now on, and its watcher
 
     def is_alive(self) -> bool:
         """Whether this launcher can still start workers."""
@@ -281,17 +279,13 @@ class Launcher:
         # Its own sweep is done if it says so; one that was killed, or gave up, has left what carries its mark.
         if self._process.returncode != 0:
             linux.kill_all_with(f"{supervisor.MARK}={self._mark}")
-        self._remove_folder()
+        remove_tree(self._folder)
 
     def forget_in_child(self) -> None:
         """In a fork of the main process: let go of the socket, so that the supervisor sees the main process end."""
         self._lock = threading.RLock()
         self._commands.close()
         self._process.returncode = 0  # not this process's child: nothing to wait for, to kill or warn about
-
-    def _remove_folder(self) -> None:
-        if self._folder is not None:
-            self._folder.remove()
 
     def _ask(self, command: dict[str, Any]) -> dict[str, Any] | None:
         """Send a command and wait for its answer; None, and the supervisor killed, if none comes."""

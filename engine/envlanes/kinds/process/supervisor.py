@@ -48,7 +48,7 @@ from importlib import import_module
 from typing import Any
 
 from envlanes import bare, linux
-from envlanes.resources import remove_tree
+from envlanes.temporary import remove_tree
 from envlanes.this_process import set_title
 
 MARK = "ENVLANES_SUPERVISOR"  # environment variable of the supervisor and all its descendants
@@ -86,7 +86,7 @@ class Supervisor:
     def __init__(self, commands: socket.socket, arguments: dict[str, Any]) -> None:
         self._commands = commands
         self._parent, self._method = arguments["parent"], arguments["method"]
-        self._folder, self._lock = arguments["folder"], arguments["lock"]
+        self._folder = arguments["folder"]
         self._numbers = itertools.count()
         self._pid = os.getpid()
         self._workers: dict[str, _Worker] = {}
@@ -117,8 +117,7 @@ class Supervisor:
                     return
         finally:
             self._end_all()
-            if self._folder:
-                remove_tree(self._folder)
+            remove_tree(self._folder)
             self._let_go()
 
     def _obey(self) -> bool:
@@ -190,8 +189,7 @@ class Supervisor:
         mark = f"{WORKER_MARK}={token}"  # of what had left its process group before it ended
         while left := {pid for pid in linux.children() if pid not in workers and linux.has_in_environment(pid, mark)}:
             self._kill_all(left)
-        if worker.folder:
-            remove_tree(worker.folder)
+        remove_tree(worker.folder)
         self._workers.pop(token, None)
         return {"token": token, "pid": worker.pid, "status": worker.status, "error": worker.error}
 
@@ -238,8 +236,6 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for end in (self._commands, self._wake, self._wake_end):
             end.close()
-        if self._lock is not None:
-            os.close(self._lock)
         for descriptor in self._descriptors:  # of workers that are still to be started
             os.close(descriptor)
 
@@ -271,8 +267,7 @@ def _start_watcher(commands: socket.socket, folder: str) -> None:
         set_title("envlanes watcher")
         linux.wait_for_end_of(supervisor)
         linux.kill_all_with(f"{MARK}={os.environ[MARK]}")
-        if folder:
-            remove_tree(folder)
+        remove_tree(folder)
     finally:
         os._exit(0)
 
@@ -282,10 +277,9 @@ def main(arguments: dict[str, Any]) -> None:
 
     Args:
         arguments: ``commands``, the socket's descriptor; ``parent``, the main process's id; ``method``, how workers
-            are started; ``folder``, for temporary files, and ``lock``, the descriptor of its lock, which this process
-            and the watcher hold; ``bare``, packages without their ``__init__``; ``preload``, modules that every fork
-            needs, imported once for all of them. One that cannot be imported is left to the workers, which report it
-            with the environment that wanted it.
+            are started; ``folder``, for temporary files; ``bare``, packages without their ``__init__``; ``preload``,
+            modules that every fork needs, imported once for all of them. One that cannot be imported is left to the
+            workers, which report it with the environment that wanted it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started this process may have blocked some
@@ -294,8 +288,6 @@ def main(arguments: dict[str, Any]) -> None:
     commands = socket.socket(fileno=arguments["commands"])
     # The main process shares the socket's flags: a default timeout there makes it non-blocking here too.
     commands.settimeout(None)
-    if arguments["lock"] is not None:
-        os.set_inheritable(arguments["lock"], False)
     # Before any module is imported: it must outlive one that crashes, and a fork would lack the threads that one may
     # start.
     _start_watcher(commands, arguments["folder"])

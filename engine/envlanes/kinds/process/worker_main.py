@@ -17,7 +17,7 @@ import traceback
 from typing import Any
 
 from envlanes.kinds.process.supervisor import WORKER_MARK
-from envlanes.resources import use_temporary_folder
+from envlanes.temporary import use_temporary_folder
 from envlanes.workers.handle import Progress
 from envlanes.workers.server import Server, enter_worker_process, open_channel
 

@@ -224,7 +224,7 @@ class Learner:
                 if new := dict(zip(free, coming, strict=False)):
                     begun = manager.ask("reset", {i: {"task": r.task, "seed": r.env_seed} for i, r in new.items()})
                     for i, rollout in new.items():
-                        rollout.seen = _flat(begun[i])
+                        rollout.seen = begun[i]
                     active |= new
                 if not active:
                     return
@@ -234,8 +234,7 @@ class Learner:
                 else:
                     self._act(active.values())
                 actions = {i: int(r.action[0]) if self._is_discrete else r.action for i, r in active.items()}
-                steps = manager.ask("step", {i: {"action": action} for i, action in actions.items()})
-                free = [i for i, step in steps.items() if self._add(active[i], *step)]
+                free = [i for i, step in manager.ask("step", actions).items() if self._add(active[i], *step)]
                 for i in free:
                     del active[i]
 
@@ -248,7 +247,7 @@ class Learner:
             batches.setdefault(number, [self._idle] * self._forward_batch)[row] = rollout
         for rows in batches.values():
             previous, rewards, states = map(list, zip(*(each.memory for each in rows), strict=True))
-            obs = torch.from_numpy(np.stack([each.seen for each in rows]))
+            obs = torch.from_numpy(np.stack([each.seen for each in rows], dtype=np.float32))
             noise = torch.from_numpy(np.stack([each.noise[len(each.steps)] for each in rows]))
             (actions, *_), states = self._choose(states, torch.cat(previous), torch.cat(rewards), obs, False, noise)
             taken = actions.argmax(-1, keepdim=True).float() if self._is_discrete else actions
@@ -264,7 +263,7 @@ class Learner:
             rollout.successes += terminal
         else:
             terminal = done and (self._is_credit or not (is_last or info.get("TimeLimit.truncated")))
-        before, rollout.seen = rollout.seen, _flat(observation)
+        before, rollout.seen = rollout.seen, observation
         rollout.steps.append((before, rollout.action, (reward,), (terminal,), rollout.seen))
         rollout.memory[1] = torch.full((1, 1), float(reward))
         return done or is_last
@@ -275,7 +274,3 @@ class _Lent(Wrapper):  # type: ignore[type-arg]
 
     def close(self) -> None:
         """Leave it open."""
-
-
-def _flat(observation: Any) -> np.ndarray:
-    return np.asarray(observation, np.float32).reshape(-1)

@@ -14,8 +14,13 @@ import inspect
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
+from gymnasium.utils.step_api_compatibility import (
+    convert_to_done_step_api,
+    convert_to_terminated_truncated_step_api,
+)
 from gymnasium.vector import AutoresetMode
 
 from envlanes import Change, EnvSpec, Options, Settings, holds_interrupts
@@ -27,16 +32,13 @@ from envlanes.returned import wrong_step
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.validity import env_error
 
-Data = Mapping[str, Any]
-
-COMMANDS = {
-    "reset": (None, "obs"),
-    "step": ("action", "transition"),
-    "get_attr": ("attr", "attr"),
-    "seed": ("seed", "done"),
-    "close": (None, ""),
+COMMANDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "reset": ("obs", lambda data: dict(data or {})),
+    "step": ("transition", itemgetter("action")),
+    "get_attr": ("attr", lambda data: (data["attr"], *(data.get("subattrs") or ()))),
+    "seed": ("done", itemgetter("seed")),
 }
-"""The entry that each command needs, and the name of its answer."""
+"""For each command: the name of its answer, and how its value is read from a message's data."""
 
 
 class MetaGame(GymGame):
@@ -58,17 +60,13 @@ class MetaGame(GymGame):
         """Step; an environment with ``is_goal_state`` has its value in ``info``."""
         values = env.step(action)
         try:
-            if len(values) == 5:
-                observation, reward, terminated, truncated, info = values
-            else:
-                observation, reward, done, info = values
-                truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
-                terminated = bool(done) and not truncated
+            observation, reward, terminated, truncated, info = convert_to_terminated_truncated_step_api(values)
+            info = dict(info)
         except Exception as error:  # values of a user's classes may raise anything
             raise wrong_step(env, values) from error
         goal = getattr(getattr(env, "unwrapped", env), "is_goal_state", None)
         if goal is not None and "is_goal_state" not in info:
-            info = {**info, "is_goal_state": bool(goal())}
+            info["is_goal_state"] = bool(goal())
         return observation, checked_reward(env, reward), terminated, truncated, info
 
 
@@ -115,7 +113,7 @@ class ParallelEnvManager(SubEnvs):
         specs = [EnvSpec.of(each, env_id=i, game=META, tag="env") for i, each in enumerate(env_fns)]
         super().__init__(specs, Settings.of(**given), AutoresetMode.DISABLED)
         self.over.update(range(self.num_envs))  # until their first reset
-        self._seeds_given: dict[int, int | None] = {}
+        self._seeds_given = dict[int, int | None].fromkeys(range(self.num_envs))
         self.remotes = [Remote(self, index) for index in range(self.num_envs)]
         self.unwrapped = FirstEnv(self)
         try:
@@ -147,7 +145,7 @@ class ParallelEnvManager(SubEnvs):
 
     def step(self, env_idx: int, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
         """Step one copy: observation, reward, done, info."""
-        return self.ask("step", {env_idx: {"action": action}})[env_idx]
+        return self.ask("step", {env_idx: action})[env_idx]
 
     def get_attr(self, name: str, env_idx: int = 0, subattrs: Sequence[str] | None = None) -> Any:
         """An attribute of a copy or its wrapped environment; a method is called in the copy's process.
@@ -160,7 +158,7 @@ class ParallelEnvManager(SubEnvs):
         Raises:
             EnvError: There is none, or it cannot travel.
         """
-        value = self.ask("get_attr", {env_idx: {"attr": name, "subattrs": subattrs}})[env_idx]
+        value = self.ask("get_attr", {env_idx: (name, *(subattrs or ()))})[env_idx]
         if isinstance(value, IsMethod):
             return lambda *args, **kwargs: self._values_of(self.engine.call([env_idx], name, *args, **kwargs))[0]
         return value
@@ -173,33 +171,33 @@ class ParallelEnvManager(SubEnvs):
         Args:
             tasks: A task for each; None for all by default.
         """
-        return self._ask_all("reset", "task", tasks or [None] * self.num_envs)
+        return self._ask_all("reset", [{"task": task} for task in tasks or [None] * self.num_envs])
 
     def step_all(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
         """Step every copy; lists of observations, rewards, dones and infos."""
-        observations, rewards, dones, infos = map(list, zip(*self._ask_all("step", "action", actions), strict=True))
+        observations, rewards, dones, infos = map(list, zip(*self._ask_all("step", actions), strict=True))
         return observations, rewards, dones, infos
 
     def seed(self, seeds: Sequence[int | None]) -> list[None]:
         """Seed each copy and the sampling of its tasks; takes effect at its next reset."""
-        return self._ask_all("seed", "seed", seeds)
+        return self._ask_all("seed", seeds)
 
-    def _ask_all(self, command: str, entry: str, values: Sequence[Any]) -> list[Any]:
+    def _ask_all(self, command: str, values: Sequence[Any]) -> list[Any]:
         if len(values) != self.num_envs:
             raise InputError(f"{len(values)} values for {self.num_envs} environments: expected one for each.")
-        return list(self.ask(command, {index: {entry: value} for index, value in enumerate(values)}).values())
+        return list(self.ask(command, dict(enumerate(values))).values())
 
     workers = property(SubEnvs.stats)  # statistics of the main process, then of each worker
 
     # Any copies
 
     @holds_interrupts
-    def ask(self, command: str, asked: Mapping[int, Data]) -> dict[int, Any]:
+    def ask(self, command: str, asked: Mapping[int, Any]) -> dict[int, Any]:
         """Play a command of some copies.
 
         Args:
             command: ``"reset"``, ``"step"``, ``"get_attr"`` or ``"seed"``.
-            asked: The data of each, as for :class:`Remote`.
+            asked: The value for each: arguments of ``reset``, an action, the path of an attribute, or a seed.
 
         Returns:
             The answers by copy. A copy that failed at a step, and failed again on a rebuilt environment, is truncated
@@ -216,44 +214,37 @@ class ParallelEnvManager(SubEnvs):
     @holds_interrupts
     def exchange(self, command: str) -> None:
         """Play this command of each remote that has it queued first; if interrupted, it has answered nothing."""
-        first = {index: remote.waiting[0] for index, remote in enumerate(self.remotes) if remote.waiting}
-        asked = {index: data for index, (queued, data) in first.items() if queued == command}
-        for index, answer in self._answers(command, asked).items():
-            self.remotes[index].waiting.popleft()
-            self.remotes[index].answers.append(
-                answer if isinstance(answer, Exception) else (COMMANDS[command][1], answer)
-            )
+        first = {i: remote.waiting[0] for i, remote in enumerate(self.remotes) if remote.waiting}
+        asked = {i: value for i, (queued, value) in first.items() if queued == command}
+        for i, answer in self._answers(command, asked).items():
+            self.remotes[i].waiting.popleft()
+            self.remotes[i].answers.append((COMMANDS[command][0], answer))
 
-    def _answers(self, command: str, asked: Mapping[int, Data]) -> dict[int, Any]:
+    def _answers(self, command: str, asked: Mapping[int, Any]) -> dict[int, Any]:
         """Answers or errors of copies by index; of those alone that cannot be stepped, if there are such."""
         self._check_open()
-        ids = list(asked)
-        if unknown := set(ids).difference(range(self.num_envs)):
+        if unknown := set(asked).difference(range(self.num_envs)):
             raise InputError(f"env_idx = {unknown.pop()!r}: expected 0 to {self.num_envs - 1}.")
         if command == "reset":
-            seeds = {index: data.get("seed", self._seeds_given.get(index)) for index, data in asked.items()}
+            seeds = {i: given.get("seed", self._seeds_given[i]) for i, given in asked.items()}
             options = {
-                index: {name: value for name, value in data.items() if name != "seed" and value is not None}
-                for index, data in asked.items()
+                i: {name: value for name, value in given.items() if name != "seed" and value is not None}
+                for i, given in asked.items()
             }
             shown = self.reset_envs(seeds, options)
-            for index in ids:  # not before, since an interrupted call has not happened
-                self._seeds_given.pop(index, None)
-            text = "env {} could not be reset: {}"
+            self._seeds_given |= dict.fromkeys(asked)  # not before, since an interrupted call has not happened
             return {
-                index: EnvError(text.format(index, error)) if (error := env_error(each.info)) else each.observation
-                for index, each in shown.items()
+                i: EnvError(f"env {i} could not be reset: {error}") if (error := env_error(info)) else observation
+                for i, (observation, info) in shown.items()
             }
         if command == "step":
-            if over := self.over.intersection(ids):
+            if over := self.over.intersection(asked):
                 return {i: StateError(f"env {i}'s episode is over or has not begun: reset it first.") for i in over}
-            results = self.step_envs({index: data["action"] for index, data in asked.items()})
-            return {index: _four(result) for index, result in results.items()}
+            return {i: convert_to_done_step_api(result[:5]) for i, result in self.step_envs(asked).items()}
         if command == "seed":
-            self._seeds_given |= {index: data["seed"] for index, data in asked.items()}
-            return dict.fromkeys(ids)
-        paths = {index: Change(READ, (data["attr"], *(data.get("subattrs") or ()))) for index, data in asked.items()}
-        return self.engine.change(paths, is_journalled=False)
+            self._seeds_given |= asked
+            return dict.fromkeys(asked)
+        return self.engine.change({i: Change(READ, path) for i, path in asked.items()}, is_journalled=False)
 
 
 class FirstEnv:
@@ -289,29 +280,30 @@ class Remote:
     def __init__(self, manager: ParallelEnvManager, env_idx: int) -> None:
         """Connect to a copy."""
         self._manager, self._env_idx = weakref.proxy(manager), env_idx
-        self.waiting: deque[tuple[str, Data]] = deque()
-        self.answers: deque[Any] = deque()
+        self.waiting: deque[tuple[str, Any]] = deque()
+        self.answers: deque[tuple[str, Any]] = deque()
         self.closed = False
 
-    def send(self, message: tuple[str, Data | None]) -> None:
+    def send(self, message: tuple[str, Mapping[str, Any] | None]) -> None:
         """Queue a command.
 
         Raises:
             InputError: There is no such command, or it lacks an entry.
             StateError: The remote is closed.
         """
-        if self.closed or self._manager.closed:
+        if self.closed:
             raise StateError(f"remote {self._env_idx} is closed.")
-        if not isinstance(message, tuple) or len(message) != 2 or message[0] not in COMMANDS:
-            raise InputError(f"{message!r} was sent: expected (command, data), command one of {', '.join(COMMANDS)}.")
-        command, data = message[0], message[1] or {}
-        needed, _ = COMMANDS[command]
-        if needed not in (None, *data):
-            raise InputError(f"{command!r} was sent with {data!r}: expected a dict with {needed!r}.")
-        if command == "close":
-            self.close()
-        else:
-            self.waiting.append((command, data))
+        try:
+            command, data = message
+            if command == "close":  # the manager closes the copy with all others
+                self.closed = True
+            else:
+                self.waiting.append((command, COMMANDS[command][1](data)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{message!r} was sent: expected (command, data), such as ('step', {{'action': 0}}); "
+                f"commands are {', '.join(COMMANDS)} and close."
+            ) from error
 
     def recv(self) -> tuple[str, Any]:
         """The answer to the first unanswered command.
@@ -324,17 +316,7 @@ class Remote:
             if not self.waiting:
                 raise StateError(f"remote {self._env_idx} was asked for an answer, and nothing was sent.")
             self._manager.exchange(self.waiting[0][0])
-        if isinstance(answer := self.answers.popleft(), Exception):
+        name, answer = self.answers.popleft()
+        if isinstance(answer, Exception):
             raise answer
-        return answer
-
-    def close(self) -> None:
-        """Close the remote; the manager closes the copy with all others."""
-        self.closed = True
-        self.waiting.clear()
-
-
-def _four(step: Any) -> tuple[Any, float, bool, dict[str, Any]]:
-    """A result in the old interface: observation, reward, done, info."""
-    info = {**step.info, "TimeLimit.truncated": True} if step.truncated and not step.terminated else step.info
-    return step.observation, step.reward, step.terminated or step.truncated, info
+        return name, answer

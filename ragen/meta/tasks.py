@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import gymnasium as gym
@@ -39,14 +40,9 @@ class TaskEnv(gym.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode of ``options["task"]``; without it, of the previous task, or initially of a random one."""
         begun = super().reset(seed=seed)
-        task = (options or {}).get("task")
-        if task is not None or self.task is None:
-            self.reset_task(task)
-        return begun or (self._begin(), {})
-
-    def reset_task(self, task: Any) -> None:
-        """Use this task from the next reset on; None samples one."""
+        task = (options or {}).get("task", self.task)
         self.task = self.sample_task(self.np_random, **self._arguments) if task is None else task
+        return begun or (self._begin(), {})
 
 
 class Bandit(TaskEnv):
@@ -85,6 +81,8 @@ class PointRobot(TaskEnv):
     jitter = 0.05
     """Maximum distance of the start from the origin along each axis."""
     task_space = Box(-1.0, 1.0, (2,), np.float32)
+    goal: Any = property(attrgetter("task"))
+    wind: Any = 0.0, 0.0
     _place: list[float]
 
     def __init__(self) -> None:
@@ -97,11 +95,6 @@ class PointRobot(TaskEnv):
         """A goal on the upper half circle."""
         angle = rng.uniform(0.0, math.pi)
         return math.cos(angle), math.sin(angle)
-
-    def reset_task(self, task: Any) -> None:
-        """Walk to this goal from the next reset on; None samples one."""
-        super().reset_task(task)
-        self.goal, self.wind = self.task, (0.0, 0.0)
 
     def step(self, action: Any) -> Stepped:
         """Walk at most ``stride`` along each axis; plain numbers are faster here than arrays."""
@@ -135,21 +128,22 @@ class Wind(SparsePointRobot):
 
     radius, jitter, strongest = 0.03, 0.0, 0.08
     task_space = Box(-strongest, strongest, (2,), np.float32)
+    goal = 0.0, 1.0
+    wind = property(attrgetter("task"))
 
     @classmethod
     def sample_task(cls, rng: np.random.Generator, **_: Any) -> tuple[float, ...]:
         """A wind, uniform along each axis."""
         return tuple(rng.uniform(-cls.strongest, cls.strongest, 2).tolist())
 
-    def reset_task(self, task: Any) -> None:
-        """Let this wind blow from the next reset on; None samples one."""
-        super().reset_task(task)
-        self.goal, self.wind = (0.0, 1.0), self.task
 
-
-_HERE = {"Bandit": 100, "PointRobot": 60, "SparsePointRobot": 60, "Wind": 75}
-_OF_MUJOCO = dict.fromkeys(("HalfCheetahVel", "HalfCheetahDir", "AntDir"), 200)
-
-for _module, _steps in ((__name__, _HERE), ("ragen.meta.locomotion", _OF_MUJOCO)):
-    for _name in _steps:
-        register(f"ragen/{_name}-v0", entry_point=f"{_module}:{_name}", max_episode_steps=_steps[_name])
+for _path, _steps in {
+    "tasks:Bandit": 100,
+    "tasks:PointRobot": 60,
+    "tasks:SparsePointRobot": 60,
+    "tasks:Wind": 75,
+    "locomotion:HalfCheetahVel": 200,
+    "locomotion:HalfCheetahDir": 200,
+    "locomotion:AntDir": 200,
+}.items():
+    register(f"ragen/{_path.split(':')[1]}-v0", entry_point=f"ragen.meta.{_path}", max_episode_steps=_steps)

@@ -11,7 +11,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Tuple
+from gymnasium.spaces.utils import flatten_space
 
 from ragen.errors import ConfigError, TaskError
 
@@ -76,16 +77,14 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         if env.has_wrapper_attr("_max_episode_steps"):
             self.horizon_bamdp = episodes_per_task * env.get_wrapper_attr("_max_episode_steps")
         if isinstance(env.action_space, Box):
-            low, high = env.action_space.low, env.action_space.high
-            self._middle, self._reach = (high + low) / 2, (high - low) / 2
-            self.action_space = Box(-1.0, 1.0, low.shape, np.float32)
+            self.action_space = Box(-1.0, 1.0, env.action_space.shape, np.float32)
         parts = [env.observation_space]
         if oracle:
             parts.append(env.unwrapped.task_space)  # type: ignore[attr-defined]
         if episodes_per_task > 1:
             parts.append(Box(0.0, 1.0, (1,)))
-        low, high = (np.concatenate([getattr(part, end).ravel() for part in parts]) for end in ("low", "high"))
-        self.observation_space = Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+        whole: Any = flatten_space(Tuple(parts))
+        self.observation_space = Box(whole.low.astype(np.float32), whole.high.astype(np.float32))
         self.first_seed: int | None = None
 
     def reset(  # type: ignore[override]
@@ -119,8 +118,9 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Step; the episode ends after k inner ones. ``info["done_mdp"]`` is true at the end of an inner episode."""
         if isinstance(self.action_space, Box):
-            within = np.clip(np.asarray(action, np.float64), -1.0, 1.0)
-            action = (self._middle + self._reach * within).astype(self.env.action_space.dtype)
+            low, high = self.env.action_space.low, self.env.action_space.high
+            scaled = (low + high + (high - low) * np.asarray(action, np.float64)) / 2
+            action = np.clip(scaled, low, high).astype(low.dtype)
         state, reward, terminated, truncated, info = self.env.step(action)
         is_end = terminated or truncated
         info = {**info, "done_mdp": is_end}

@@ -66,25 +66,25 @@ class _Agent(nn.Module):
 
     Attributes:
         arch: Its kind.
-        observation_dim, action_dim: Sizes of an observation and of an action (one-hot, if it is discrete).
+        action_dim: Size of an action (one-hot, if it is discrete).
     """
 
     arch: AGENT_ARCHS
 
-    def __init__(self, observation_dim: int, action_space: Any) -> None:
-        """Read the spaces.
+    def __init__(self, action_space: Any) -> None:
+        """Read the space of actions.
 
         Raises:
             ConfigError: The action space is neither ``Discrete`` nor a ``Box`` of one axis.
         """
         super().__init__()
-        self.observation_dim, self.is_discrete = observation_dim, isinstance(action_space, Discrete)
+        self.is_discrete = isinstance(action_space, Discrete)
         if not self.is_discrete and not (isinstance(action_space, Box) and len(action_space.shape) == 1):
             raise ConfigError(f"actions of {action_space}: expected a Discrete space, or a Box of one axis.")
         self.action_dim = int(action_space.n) if self.is_discrete else action_space.shape[0]
 
     @classmethod
-    def of(cls, env: Any, **arguments: Any) -> Any:
+    def of(cls: Any, env: Any, **arguments: Any) -> Any:
         """An agent for an environment."""
         return cls(env.observation_space.shape[0], env.action_space, **arguments)
 
@@ -96,7 +96,7 @@ class MarkovAgent(_Agent):
 
     def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128) -> None:
         """Build it."""
-        super().__init__(observation_dim, action_space)
+        super().__init__(action_space)
         self.actor = nn.Sequential(nn.Linear(observation_dim, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())
         self.policy = Policy(hidden, self.action_dim, self.is_discrete)
 
@@ -131,7 +131,7 @@ class MemoryAgent(_Agent):
             products: Whether the previous action times its reward is a further input.
             rnn: ``"gru"``, whose state is ``(1, batch, hidden)``, or ``"lstm"``, whose state is a pair of them.
         """
-        super().__init__(observation_dim, action_space)
+        super().__init__(action_space)
         self._products, self._is_pair = products, rnn == "lstm"
         inputs = self.action_dim * (1 + products) + 1 + observation_dim
         self.rnn: nn.GRU | nn.LSTM = {"gru": nn.GRU, "lstm": nn.LSTM}[rnn](inputs, hidden)
@@ -165,14 +165,15 @@ class MemoryAgent(_Agent):
             The actions and the new state, which is a list if ``prev_internal_state`` was.
         """
         state, is_list = prev_internal_state, isinstance(prev_internal_state, list)
-        if is_list:
-            parts = zip(*state, strict=True) if self._is_pair else [state]
-            merged = tuple(torch.cat(part, 1) for part in parts)
-            state = merged if self._is_pair else merged[0]
+        if is_list and self._is_pair:
+            state = tuple(torch.cat(part, 1) for part in zip(*state, strict=True))
+        elif is_list:
+            state = torch.cat(state, 1)
         features, state = self.features(torch.cat((prev_action, reward, obs), -1).unsqueeze(0), state)
-        if is_list:
-            rows = [part.split(1, 1) for part in (state if self._is_pair else (state,))]
-            state = list(zip(*rows, strict=True) if self._is_pair else rows[0])
+        if is_list and self._is_pair:
+            state = list(zip(*(part.split(1, 1) for part in state), strict=True))
+        elif is_list:
+            state = list(state.split(1, 1))
         return (self.policy.act(features.squeeze(0), deterministic, noise),), state
 
     def features(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
@@ -182,5 +183,5 @@ class MemoryAgent(_Agent):
         """
         size = self.action_dim
         products = inputs[..., :size] * inputs[..., size : size + 1]
-        found: tuple[Tensor, State] = self.rnn(torch.cat((inputs, products), -1) if self._products else inputs, state)
-        return found
+        whole = torch.cat((inputs, products), -1) if self._products else inputs
+        return self.rnn(whole, state)  # type: ignore[no-any-return]

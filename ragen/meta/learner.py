@@ -70,7 +70,7 @@ class Rollout:
 
     Attributes:
         index: Its number among all rollouts of the learner.
-        task: The task's parameters.
+        task: The task's parameters; what :meth:`Learner.evaluate` was given for it.
         env_seed: Seed of the environment's reset.
         noise: ``(steps, action)`` noise for the agent's sampling, or the actions themselves if they are random.
         memory: Previous action, previous reward, and the agent's state.
@@ -100,7 +100,6 @@ class Learner:
         agent: The agent.
         agent_arch: Its kind.
         train_env: The environment of rollouts that are collected one after the other.
-        train_tasks: Indices of the training tasks; those of the environment at first.
         max_trajectory_len: Maximum number of steps of a rollout.
         policy_storage: The buffer of rollouts; any object with the methods of :class:`RolloutBuffer`.
         last_rollouts: The rollouts of the last collection, in order.
@@ -136,18 +135,11 @@ class Learner:
             raise ConfigError(
                 f"forward_batch = {forward_batch}, max_trajectory_len = {self.max_trajectory_len}: expected at least 1."
             )
-        self.train_tasks = env.train_tasks
         self.policy_storage: Any = RolloutBuffer()
         self._seed, self._forward_batch, self._is_credit = seed, forward_batch, is_credit
         self._is_discrete = isinstance(env.action_space, Discrete)
-        self._choose: Any = agent.act
-        if self.agent_arch == AGENT_ARCHS.Memory:
-            self._forgotten = agent.get_initial_info()
-        else:
-            self._choose = lambda states, previous, rewards, *others: (agent.act(*others), states)
-            self._forgotten = torch.zeros(1, agent.action_dim), torch.zeros(1, 1), None
-        noise, seen = np.full((1, agent.action_dim), 0.5, np.float32), np.zeros(agent.observation_dim, np.float32)
-        self._idle = Rollout(-1, None, 0, noise, list(self._forgotten), seen=seen)  # a row that is not played
+        self._has_memory = self.agent_arch == AGENT_ARCHS.Memory
+        self._forgotten = agent.get_initial_info() if self._has_memory else [None] * 3
         self.last_rollouts: list[Rollout] = []
         self._n_env_steps_total = self._n_rollouts_total = self._successes_in_buffer = 0
 
@@ -183,7 +175,7 @@ class Learner:
                 self.policy_storage.add_episode(**arrays_of(rollout.steps))
         steps = sum(len(rollout.steps) for rollout in planned)
         self._n_env_steps_total += steps
-        self._n_rollouts_total += len(planned)
+        self._n_rollouts_total += num_rollouts
         self._successes_in_buffer += sum(rollout.successes > 0 for rollout in stored)
         self.last_rollouts = planned
         return steps
@@ -202,7 +194,7 @@ class Learner:
         env: Any = self.train_env
         noise: Any
         steps = self.max_trajectory_len
-        drawn = env.draw(rng, self.train_tasks) if task is None else env.parameters(task)
+        drawn = env.draw(rng) if task is None else task
         env_seed, space = int(rng.integers(2**31)), env.action_space
         if self._is_discrete:
             noise = rng.integers(space.n, size=(steps, 1)) if random_actions else rng.random((steps, space.n), "f4")
@@ -241,18 +233,24 @@ class Learner:
     @torch.no_grad()
     def _act(self, rollouts: Iterable[Rollout]) -> None:
         """Let the agent choose the next action of each rollout."""
-        batches: dict[int, list[Rollout]] = {}
+        batches: dict[int, dict[int, Rollout]] = {}
         for rollout in rollouts:
             number, row = divmod(rollout.index, self._forward_batch)
-            batches.setdefault(number, [self._idle] * self._forward_batch)[row] = rollout
-        for rows in batches.values():
-            previous, rewards, states = map(list, zip(*(each.memory for each in rows), strict=True))
+            batches.setdefault(number, {})[row] = rollout
+        for batch in batches.values():
+            spare = next(iter(batch.values()))  # in rows without a rollout; their results are unused
+            rows = [batch.get(row, spare) for row in range(self._forward_batch)]
             obs = torch.from_numpy(np.stack([each.seen for each in rows], dtype=np.float32))
             noise = torch.from_numpy(np.stack([each.noise[len(each.steps)] for each in rows]))
-            (actions, *_), states = self._choose(states, torch.cat(previous), torch.cat(rewards), obs, False, noise)
-            taken = actions.argmax(-1, keepdim=True).float() if self._is_discrete else actions
-            for rollout, action, as_input, state in zip(rows, taken.numpy(), actions.split(1), states, strict=True):
-                rollout.action, rollout.memory = action, [as_input, rollout.memory[1], state]
+            previous, rewards, states = map(list, zip(*(each.memory for each in rows), strict=True))
+            if self._has_memory:
+                results, states = self.agent.act(states, torch.cat(previous), torch.cat(rewards), obs, False, noise)
+            else:
+                results = self.agent.act(obs, False, noise)
+            actions = results[0]
+            taken = (actions.argmax(-1, keepdim=True).float() if self._is_discrete else actions).numpy()
+            for row, rollout in batch.items():
+                rollout.action, rollout.memory = taken[row], [actions[row : row + 1], rollout.memory[1], states[row]]
 
     def _add(self, rollout: Rollout, observation: Any, reward: float, done: bool, info: dict[str, Any]) -> bool:
         """Add a step to its rollout; returns whether the rollout is over."""

@@ -26,7 +26,13 @@ mujoco.set_mju_user_warning(logging.getLogger(__name__).debug)  # else it writes
 class Locomotion(TaskEnv):
     """Steps a model, whose reward is that of the task."""
 
+    _changed: tuple[str, Any]  # a default of gymnasium's environment, by name
     _reward: Any
+
+    def __init__(self, **arguments: Any) -> None:
+        """Build it; arguments are those of gymnasium's environment."""
+        name, value = self._changed
+        super().__init__(**{name: value, **arguments})
 
     def step(self, action: Any) -> Any:
         """Step, with the task's reward."""
@@ -38,10 +44,7 @@ class HalfCheetahVel(Locomotion, HalfCheetahEnv):
     """Run at a target speed: a task is a velocity, uniform over [0, 3]."""
 
     task_space = Box(0.0, 3.0, (1,), np.float32)
-
-    def __init__(self, **arguments: Any) -> None:
-        """Build it; arguments are those of gymnasium's environment."""
-        super().__init__(**{"ctrl_cost_weight": 0.05, **arguments})
+    _changed = "ctrl_cost_weight", 0.05
 
     @classmethod
     def sample_task(cls, rng: np.random.Generator, **_: Any) -> float:
@@ -67,20 +70,14 @@ class HalfCheetahDir(HalfCheetahVel):
 
 
 class AntDir(Locomotion, AntEnv):
-    """Run in a direction: a task is a point on the unit circle; one of the x axis with ``forward_backward=True``."""
+    """Run in a direction: a task is a point on the unit circle."""
 
     task_space = Box(-1.0, 1.0, (2,), np.float32)
-
-    def __init__(self, forward_backward: bool = False, **arguments: Any) -> None:
-        """Build it; further arguments are those of gymnasium's environment."""
-        super().__init__(**{"include_cfrc_ext_in_observation": False, **arguments})  # 27 numbers
-        self._arguments = {"forward_backward": forward_backward}
+    _changed = "include_cfrc_ext_in_observation", False  # 27 numbers
 
     @classmethod
-    def sample_task(cls, rng: np.random.Generator, forward_backward: bool = False, **_: Any) -> tuple[float, float]:
+    def sample_task(cls, rng: np.random.Generator, **_: Any) -> tuple[float, float]:
         """A direction."""
-        if forward_backward:
-            return float(rng.choice((-1.0, 1.0))), 0.0
         angle = rng.uniform(-math.pi, math.pi)
         return math.cos(angle), math.sin(angle)
 

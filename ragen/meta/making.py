@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -40,9 +41,9 @@ def make_env(
         gymnasium.error.Error: gymnasium has no such environment.
         TaskError: The number of tasks is invalid.
     """
-    maker = _maker(env_id, seed, kwargs, episodes_per_task, oracle, start)
+    build = _builder(env_id, seed, kwargs, episodes_per_task, oracle, start)
     with outer_state_kept(), EnvRng(0).in_place():  # as in a worker, so that one with global draws has the same tasks
-        env: VariBadWrapper = maker()
+        env = build()
     env.first_seed = seed
     return env
 
@@ -74,37 +75,37 @@ def make_parallel_env(
     Raises:
         ConfigError: An argument is invalid.
     """
-    maker = _maker(env_id, seed, kwargs, episodes_per_task, oracle, start)
-    manager = ParallelEnvManager([maker] * num_workers, settings=settings)
+    build = _builder(env_id, seed, kwargs, episodes_per_task, oracle, start)
+    manager = ParallelEnvManager([build] * num_workers, settings=settings)
     if seed is not None:
         manager.seed(range(seed, seed + num_workers))
     return manager
 
 
-def _build(env_id: str, arguments: dict[str, Any], *wrapping: Any) -> VariBadWrapper:
-    """Build one environment, in any process."""
-    return VariBadWrapper(gym.make(env_id, disable_env_checker=True, **arguments), *wrapping)
-
-
-def _maker(env_id: str, seed: int | None, kwargs: dict[str, Any], *wrapping: Any) -> Any:
+def _builder(env_id: str, seed: int | None, kwargs: dict[str, Any], *wrapping: Any) -> Callable[[], VariBadWrapper]:
     if f"ragen/{env_id}" in gym.registry:
         env_id = f"ragen/{env_id}"
     entry: Any = gym.spec(env_id).entry_point
     env_class = load_env_creator(entry) if isinstance(entry, str) else entry
     tasks = _tasks(env_class.sample_task, seed, kwargs) if hasattr(env_class, "sample_task") else ()
-    maker: Any = partial(_build, env_id, kwargs, *wrapping, *tasks)
-    maker.uses_global_rng = getattr(env_class, "uses_global_rng", True)  # the engine reads it
-    return maker
+
+    def build() -> VariBadWrapper:
+        return VariBadWrapper(gym.make(env_id, disable_env_checker=True, **kwargs), *wrapping, *tasks)
+
+    # For the engine.
+    build.uses_global_rng = getattr(env_class, "uses_global_rng", True)  # type: ignore[attr-defined]
+    return build
 
 
 def _tasks(sample_task: Any, seed: int | None, kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
     """Sample as many tasks as the arguments say, which are taken from them: tasks, training tasks, the sampler."""
-    count, n_train, n_evaluation = (kwargs.pop(name, None) for name in ("n_tasks", "num_train_tasks", "num_eval_tasks"))
+    names = "n_tasks", "num_train_tasks", "num_eval_tasks"
+    n_tasks, n_train, n_evaluation = (kwargs.pop(name, None) for name in names)
+    n_train = n_tasks if n_train is None else n_train
     sample = partial(sample_task, **kwargs)
-    if count is None and n_train is None:
+    if n_train is None:
         return None, None, sample
-    count = n_train + (n_evaluation or 0) if count is None else count
-    n_train = count if n_train is None else n_train
+    count = n_train + (n_evaluation or 0) if n_tasks is None else n_tasks
     if not 0 < n_train <= count:
         raise TaskError(f"n_tasks = {count}, of which {n_train} to learn from: expected at least 1 of each.")
     rng = np.random.default_rng(seed)

@@ -32,7 +32,7 @@ from envlanes.returned import wrong_step
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.validity import env_error
 
-COMMANDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+COMMANDS: dict[str, tuple[str, Any]] = {
     "reset": ("obs", lambda data: dict(data or {})),
     "step": ("transition", itemgetter("action")),
     "get_attr": ("attr", lambda data: (data["attr"], *(data.get("subattrs") or ()))),
@@ -48,13 +48,16 @@ class MetaGame(GymGame):
         """Begin an episode of ``options["task"]``; of the options, an older ``reset`` is given those that it takes."""
         if "options" in inspect.signature(env.reset).parameters:
             return super().shown(env, seed, options)
-        given = options_for(env, copied({**(options or {}), **({} if seed is None else {"seed": seed})}))
-        # The older interface's way, for a reset that takes no seed itself.
-        if seed is not None and "seed" not in given and hasattr(env, "seed"):
-            env.seed(seed)
-        shown = env.reset(**given)
-        is_pair = isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)
-        return shown if is_pair else (shown, {})
+        given = dict(options or {})
+        if seed is not None and callable(getattr(env, "seed", None)):
+            env.seed(seed)  # a `reset(**arguments)` of the older interface may pass all of them to one without a seed
+        elif seed is not None:
+            given["seed"] = seed
+        match env.reset(**copied(options_for(env, given))):
+            case (observation, dict(info)):
+                return observation, info
+            case observation:
+                return observation, {}
 
     def step(self, env: Any, action: Any) -> Any:
         """Step; an environment with ``is_goal_state`` has its value in ``info``."""
@@ -65,7 +68,7 @@ class MetaGame(GymGame):
         except Exception as error:  # values of a user's classes may raise anything
             raise wrong_step(env, values) from error
         goal = getattr(getattr(env, "unwrapped", env), "is_goal_state", None)
-        if goal is not None and "is_goal_state" not in info:
+        if goal and "is_goal_state" not in info:
             info["is_goal_state"] = bool(goal())
         return observation, checked_reward(env, reward), terminated, truncated, info
 
@@ -108,12 +111,14 @@ class ParallelEnvManager(SubEnvs):
         """
         if not env_fns:
             raise ConfigError("env_fns is empty: expected at least one function that builds an environment.")
-        given = {**(settings or {}), **({"start_method": start_method} if start_method else {})}
+        given = dict(settings or {})
+        if start_method:
+            given["start_method"] = start_method
         self.num_envs = len(env_fns)
         specs = [EnvSpec.of(each, env_id=i, game=META, tag="env") for i, each in enumerate(env_fns)]
         super().__init__(specs, Settings.of(**given), AutoresetMode.DISABLED)
         self.over.update(range(self.num_envs))  # until their first reset
-        self._seeds_given = dict[int, int | None].fromkeys(range(self.num_envs))
+        self._seeds_given: dict[int, int | None] = {}
         self.remotes = [Remote(self, index) for index in range(self.num_envs)]
         self.unwrapped = FirstEnv(self)
         try:
@@ -214,7 +219,7 @@ class ParallelEnvManager(SubEnvs):
     @holds_interrupts
     def exchange(self, command: str) -> None:
         """Play this command of each remote that has it queued first; if interrupted, it has answered nothing."""
-        first = {i: remote.waiting[0] for i, remote in enumerate(self.remotes) if remote.waiting}
+        first = {i: each.waiting[0] for i, each in enumerate(self.remotes) if each.waiting}
         asked = {i: value for i, (queued, value) in first.items() if queued == command}
         for i, answer in self._answers(command, asked).items():
             self.remotes[i].waiting.popleft()
@@ -223,10 +228,10 @@ class ParallelEnvManager(SubEnvs):
     def _answers(self, command: str, asked: Mapping[int, Any]) -> dict[int, Any]:
         """Answers or errors of copies by index; of those alone that cannot be stepped, if there are such."""
         self._check_open()
-        if unknown := set(asked).difference(range(self.num_envs)):
+        if unknown := asked.keys() - range(self.num_envs):
             raise InputError(f"env_idx = {unknown.pop()!r}: expected 0 to {self.num_envs - 1}.")
         if command == "reset":
-            seeds = {i: given.get("seed", self._seeds_given[i]) for i, given in asked.items()}
+            seeds = {i: given.get("seed", self._seeds_given.get(i)) for i, given in asked.items()}
             options = {
                 i: {name: value for name, value in given.items() if name != "seed" and value is not None}
                 for i, given in asked.items()
@@ -255,8 +260,6 @@ class FirstEnv:
         self._manager = weakref.proxy(manager)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         try:
             return self._manager.get_attr(name)
         except EnvError as error:
@@ -280,8 +283,7 @@ class Remote:
     def __init__(self, manager: ParallelEnvManager, env_idx: int) -> None:
         """Connect to a copy."""
         self._manager, self._env_idx = weakref.proxy(manager), env_idx
-        self.waiting: deque[tuple[str, Any]] = deque()
-        self.answers: deque[tuple[str, Any]] = deque()
+        self.waiting, self.answers = deque[tuple[str, Any]](), deque[tuple[str, Any]]()
         self.closed = False
 
     def send(self, message: tuple[str, Mapping[str, Any] | None]) -> None:

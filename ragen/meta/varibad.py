@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Tuple
-from gymnasium.spaces.utils import flatten_space
+from gymnasium.spaces.utils import flatten, flatten_space
 
 from ragen.errors import ConfigError, TaskError
 
@@ -33,6 +33,8 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         first_seed: Seed of the next reset without a seed.
     """
 
+    first_seed: int | None = None
+
     def __init__(
         self,
         env: gym.Env[Any, Any],
@@ -41,12 +43,12 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         start: str = "info",
         tasks: Sequence[Any] | None = None,
         train_tasks: range | None = None,
-        sample_task: Callable[[np.random.Generator], Any] | None = None,
+        sample_task: Callable[[np.random.Generator], Any] = lambda rng: None,
     ) -> None:
         """Wrap an environment.
 
         Args:
-            env: The environment, with observations of a ``Box``.
+            env: The environment; its observations are flattened.
             episodes_per_task: k, at least 1.
             oracle: Whether observations contain the task.
             start: The observation between two inner episodes: ``"info"`` returns the last state, and the next one's
@@ -54,7 +56,7 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
                 ``info["final_state"]``.
             tasks: The parameters of its tasks; by default, indices below its ``n_tasks`` if it has that.
             train_tasks: Indices of the training tasks; all by default.
-            sample_task: Samples a task if they are unlimited; None if the environment does.
+            sample_task: Samples a task if they are unlimited; by default, the environment does.
 
         Raises:
             ConfigError: An argument is invalid.
@@ -63,10 +65,6 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         if episodes_per_task < 1 or start not in ("info", "observe"):
             raise ConfigError(
                 f"episodes_per_task = {episodes_per_task}, start = {start!r}: expected at least 1, and info or observe."
-            )
-        if not isinstance(env.observation_space, Box):
-            raise ConfigError(
-                f"{env} has observations of {env.observation_space}: expected a Box, as of FlattenObservation."
             )
         self.episodes_per_task, self.oracle, self.start = episodes_per_task, oracle, start
         self.tasks = tasks or range(getattr(env.unwrapped, "n_tasks", None) or 0) or None
@@ -85,7 +83,6 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
             parts.append(Box(0.0, 1.0, (1,)))
         whole: Any = flatten_space(Tuple(parts))
         self.observation_space = Box(whole.low.astype(np.float32), whole.high.astype(np.float32))
-        self.first_seed: int | None = None
 
     def reset(  # type: ignore[override]
         self, task: Any = None, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -103,7 +100,13 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         """
         seed, self.first_seed = self.first_seed if seed is None else seed, None
         given = {"task": task, **(options or {})}
-        task = self.parameters(given.pop("task"))
+        task = given.pop("task")
+        if isinstance(task, int | np.integer):
+            if self.tasks is None or task not in range(len(self.tasks)):
+                raise TaskError(
+                    f"task {task}: there are {self.n_tasks or 0} with a number; give its parameters, or None."
+                )
+            task = self.tasks[int(task)]
         if task is None:
             task = self.draw(self.unwrapped.np_random if seed is None else np.random.default_rng(seed))
         if task is not None:
@@ -118,7 +121,8 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Step; the episode ends after k inner ones. ``info["done_mdp"]`` is true at the end of an inner episode."""
         if isinstance(self.action_space, Box):
-            low, high = self.env.action_space.low, self.env.action_space.high
+            space: Any = self.env.action_space
+            low, high = space.low, space.high
             scaled = (low + high + (high - low) * np.asarray(action, np.float64)) / 2
             action = np.clip(scaled, low, high).astype(low.dtype)
         state, reward, terminated, truncated, info = self.env.step(action)
@@ -136,29 +140,12 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
                 info["final_state"], state = state, begun
         return self._observed(state, is_end), float(reward), terminated, truncated, info
 
-    def parameters(self, task: Any) -> Any:
-        """The parameters of a task.
-
-        Args:
-            task: Its index, its parameters, or None.
-
-        Raises:
-            TaskError: There is no such task.
-        """
-        if not isinstance(task, int | np.integer):
-            return task
-        if self.tasks is None or task not in range(len(self.tasks)):
-            raise TaskError(f"task {task}: there are {self.n_tasks or 0} with a number; give its parameters, or None.")
-        return self.tasks[int(task)]
-
-    def draw(self, rng: np.random.Generator, among: range | None = None) -> Any:
-        """The parameters of a random task: one of these or the training tasks, or a new one if they are unlimited."""
-        if self.tasks is None:
-            return None if self._sample_task is None else self._sample_task(rng)
-        among = among or self.train_tasks
-        return self.tasks[among[int(rng.integers(len(among)))]]
+    def draw(self, rng: np.random.Generator) -> Any:
+        """The parameters of a random task: one of the training tasks, or a new one if they are unlimited."""
+        return self._sample_task(rng) if self.tasks is None else self.tasks[rng.choice(self.train_tasks)]
 
     def _observed(self, state: Any, is_end: bool) -> np.ndarray:
         task = self.unwrapped.task if self.oracle else []  # type: ignore[attr-defined]
         flag = [is_end] if self.episodes_per_task > 1 else []
-        return np.concatenate(list(map(np.ravel, (state, task, flag))), dtype=np.float32)
+        seen: Any = flatten(self.env.observation_space, state)
+        return np.concatenate((seen, np.ravel(task), flag), dtype=np.float32)

@@ -50,8 +50,6 @@ def test_rewards_are_made_of_what_the_environment_tells(name, task, expected):
 def test_sizes_and_costs_are_those_of_the_literature():
     assert make_env(IDS[2], 1).observation_space.shape == (27,)
     assert play(make_env(IDS[0], 1), 1.0)[0][4]["reward_ctrl"] == pytest.approx(-0.05 * 6)
-    env = make_env(IDS[2], 1, seed=0, n_tasks=20, forward_backward=True)
-    assert set(env.tasks) == {(1.0, 0.0), (-1.0, 0.0)}
 
 
 @needs_mujoco

@@ -46,6 +46,7 @@ def test_a_module_that_no_extra_brings_is_missed_as_ever():
     [
         ("import ragen.training.trainer", "train"),
         ("from ragen.meta import Learner", "meta"),
+        ("from ragen.meta import make_env; make_env('AntDir-v0', 2)", "meta"),
         ("from ragen.cage2 import ParallelWorkflowRLTrainer", "cage2"),
         ("import ragen.agent_loop.loop", "verl"),
         ("import ragen.llm_agent.backends.hf", "hf"),

@@ -6,9 +6,9 @@ from ragen.meta import make_env, make_parallel_env
 from support import meta_envs  # noqa: F401
 from support.later import meta, torch
 
-AGENTS = ["MarkovAgent", "MemoryAgent", "MemoryMarkovAgent"]
+AGENTS = [("MarkovAgent", {}), ("MemoryAgent", {}), ("MemoryAgent", {"rnn": "lstm"}), ("MemoryMarkovAgent", {})]
 WIDTHS = {"observations": 3, "actions": 2, "rewards": 1, "terminals": 1, "next_observations": 3}
-LANES = {"use_lanes": True, "max_workers": 2}
+MAIN, LANES = {"use_lanes": False}, {"use_lanes": True, "max_workers": 2}
 ANT = ("ragen/AntDir-v0", {"n_tasks": 6, "max_episode_steps": 8})
 ROBOT = ("ragen/SparsePointRobot-v0", {"n_tasks": 6, "max_episode_steps": 8})
 CORRIDOR = ("ragen-tests/Corridor-v0", {})  # rollouts of different lengths, discrete actions, unlimited tasks
@@ -38,15 +38,14 @@ def content(learner):
 
 
 @pytest.mark.parametrize("place", [ROBOT, CORRIDOR, GLOBAL, ANT], ids=["robot", "corridor", "global", "ant"])
-@pytest.mark.parametrize("agent_class", AGENTS)
-def test_the_buffer_does_not_depend_on_how_many_play(agent_class, place):
+@pytest.mark.parametrize(("agent_class", "agent"), AGENTS)
+def test_the_buffer_does_not_depend_on_how_many_play(agent_class, agent, place):
     for random_actions in (False, True):
-        expected = content(collect(agent_class, place, None, random_actions=random_actions))
-        for copies, settings in [
-            (1, {"use_lanes": False}),
-            (3, LANES if place in (ROBOT, ANT, GLOBAL) else {"use_lanes": False}),
-        ]:
-            assert content(collect(agent_class, place, copies, settings, random_actions=random_actions)) == expected
+        one, *others = (
+            content(collect(agent_class, place, *copies, random_actions=random_actions, **agent))
+            for copies in ((None,), (1, MAIN), (3, LANES))
+        )
+        assert others == [one, one]
 
 
 @pytest.mark.parametrize("backend", ["process", "executor"])
@@ -66,18 +65,18 @@ def test_two_collections_are_one():
 
 
 def test_what_the_buffer_holds_is_what_was_played():
-    learner = collect("MemoryAgent", ROBOT, 3, {"use_lanes": False})
+    learner = collect("MemoryAgent", ROBOT, 3, MAIN)
     tasks, episodes = make_env(ROBOT[0], 2, seed=1, **ROBOT[1]).tasks, learner.policy_storage.episodes
     for rollout, episode in zip(learner.last_rollouts, episodes, strict=True):
         assert {name: values.shape for name, values in episode.items()} == {name: (16, WIDTHS[name]) for name in WIDTHS}
         assert rollout.task in tasks
         assert (episode["observations"][1:] == episode["next_observations"][:-1]).all()
-    episode = collect("MemoryAgent", CORRIDOR, 2, {"use_lanes": False}).policy_storage.episodes[0]
+    episode = collect("MemoryAgent", CORRIDOR, 2, MAIN).policy_storage.episodes[0]
     assert episode["actions"].shape[1] == 1 and set(episode["actions"].ravel()) <= {0.0, 1.0, 2.0}  # indices
 
 
 def test_what_is_counted():
-    learner = collect("MemoryAgent", ROBOT, 3, {"use_lanes": False})
+    learner = collect("MemoryAgent", ROBOT, 3, MAIN)
     assert (learner._n_rollouts_total, learner._n_env_steps_total) == (7, 7 * 16)
     assert learner._successes_in_buffer == sum(each.successes > 0 for each in learner.last_rollouts)
     assert (learner.collect_rollouts_parallel(0), learner.collect_rollouts(2)) == (0, 32)
@@ -101,17 +100,12 @@ def test_terminal_steps_are_those_in_goal_states_or_the_last_of_credit_tasks(env
 def test_a_failed_environment_cuts_its_rollout_and_no_other():
     place = CORRIDOR[0], {"fault": "raises", "at": 4}
     learner = collect("MarkovAgent", place, 3, LANES, random_actions=True)
-    honest = collect("MarkovAgent", CORRIDOR, 3, {"use_lanes": False}, random_actions=True)
+    honest = collect("MarkovAgent", CORRIDOR, 3, MAIN, random_actions=True)
     failed = [each.index for each in learner.last_rollouts if each.error]
     assert failed
     assert len(learner.policy_storage.steps) == sum(len(each.steps) for each in learner.last_rollouts if not each.error)
     for one, other in zip(learner.last_rollouts, honest.last_rollouts, strict=True):
         assert one.error or [step[2] for step in one.steps] == [step[2] for step in other.steps]
-
-
-def test_an_lstm_s_state_is_carried():
-    expected = content(collect("MemoryAgent", ROBOT, None, rnn="lstm"))
-    assert content(collect("MemoryAgent", ROBOT, 3, {"use_lanes": False}, rnn="lstm")) == expected
 
 
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])

@@ -5,31 +5,21 @@ import importlib.util
 import numpy as np
 import pytest
 
-from ragen.errors import MissingExtraError
 from ragen.meta import make_env
 from support.checkouts import ROOT, python
 
-HAS_MUJOCO = all(importlib.util.find_spec(name) for name in ("mujoco", "imageio"))
-needs_mujoco = pytest.mark.skipif(not HAS_MUJOCO, reason="needs the extra ragen-lanes[meta]: MuJoCo")
+pytestmark = pytest.mark.skipif(not importlib.util.find_spec("mujoco"), reason="needs the extra ragen-lanes[meta]")
 IDS = ["ragen/HalfCheetahVel-v0", "ragen/HalfCheetahDir-v0", "ragen/AntDir-v0"]
 
 
-@pytest.mark.skipif(HAS_MUJOCO, reason="MuJoCo is installed")
-@pytest.mark.parametrize("name", IDS)
-def test_what_is_missing_is_told(name):
-    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[meta\]'"):
-        make_env(name, 2)
-
-
-def play(env, task, push=1.0):
+def play(env, task):
     env.reset(seed=0, options={"task": task})
-    return [env.step(np.full(env.action_space.shape, push, np.float32)) for _ in range(5)]
+    return [env.step(np.ones(env.action_space.shape, np.float32)) for _ in range(5)]
 
 
 RUN = ["reward_ctrl", "reward_contact", "reward_survive"]
 
 
-@needs_mujoco
 @pytest.mark.parametrize(
     ("name", "task", "expected"),
     [
@@ -46,13 +36,11 @@ def test_rewards_are_made_of_what_the_environment_tells(name, task, expected):
         assert reward == pytest.approx(expected(info["x_velocity"], info.get("y_velocity")) + costs)
 
 
-@needs_mujoco
 def test_sizes_and_costs_are_those_of_the_literature():
     assert make_env(IDS[2], 1).observation_space.shape == (27,)
     assert play(make_env(IDS[0], 1), 1.0)[0][4]["reward_ctrl"] == pytest.approx(-0.05 * 6)
 
 
-@needs_mujoco
 def test_mujoco_writes_no_file_of_its_own_into_the_current_folder(tmp_path):
     code = f"from ragen.meta import make_env; env = make_env({IDS[0]!r}, 1); env.reset(seed=0); env.close()"
     ran = python("-c", code, cwd=tmp_path, path=ROOT)

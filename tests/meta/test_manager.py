@@ -11,7 +11,7 @@ import pytest
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
 from ragen.meta import ParallelEnvManager, make_env, make_parallel_env
 from support.leftovers import processes, until
-from support.meta_envs import Corridor, OldTasks
+from support.meta_envs import Corridor, OldTasks, OldWrapper
 
 MAIN, LANES = {"use_lanes": False}, {"use_lanes": True, "max_workers": 2}
 HOMES = [MAIN, {**LANES, "backend": "process"}, {**LANES, "backend": "executor"}]
@@ -94,11 +94,11 @@ def test_closures_are_built_with_every_start_method(method):
 
 
 def test_an_environment_without_tasks_or_of_the_old_interface_is_taken(settings):
-    with ParallelEnvManager([OldTasks, OldTasks], settings=settings) as manager:
+    with ParallelEnvManager([OldTasks, OldWrapper], settings=settings) as manager:
         assert (manager.n_tasks, manager.horizon_bamdp) == (None, None)
         manager.seed([1, 2])
         shown = manager.reset_all(["a", None])
-        assert shown[0] == np.float32(np.random.default_rng(1).random())
+        assert shown == [np.float32(np.random.default_rng(seed).random()) for seed in (1, 2)]
         steps = [manager.step_all([1, 0]) for _ in range(3)]
         assert [step[2] for step in steps] == [[False, False], [False, False], [True, True]]
         assert [step[3][0]["is_goal_state"] for step in steps] == [False, True, False]

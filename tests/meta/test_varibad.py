@@ -46,6 +46,12 @@ def test_observations_are_state_task_and_flag(oracle, k, width):
         assert tuple(seen[2:4]) == (0.0, 1.0)
 
 
+def test_observations_of_any_space_are_flattened():
+    env = VariBadWrapper(gym.make("FrozenLake-v1"), 2)
+    seen, _ = env.reset()
+    assert seen.tolist() == [1.0] + [0.0] * 16 and env.observation_space.contains(seen)
+
+
 def test_actions_are_clipped_and_scaled():
     env = make_env("ragen/PointRobot-v0", 1, seed=0)
     before, _ = env.reset()

@@ -118,6 +118,19 @@ class OldTasks:
         return self.steps == 2
 
 
+class OldWrapper:
+    """A wrapper of the interface before gymnasium: it passes on all that its ``reset`` is given."""
+
+    def __init__(self) -> None:
+        self.env = OldTasks()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def reset(self, **arguments: Any) -> Any:
+        return self.env.reset(**arguments)
+
+
 gym.register("ragen-tests/Corridor-v0", "support.meta_envs:Corridor", max_episode_steps=6)
 gym.register("ragen-tests/Goal-v0", "support.meta_envs:Goal", max_episode_steps=6)
 gym.register("ragen-tests/GlobalTasks-v0", "support.meta_envs:GlobalTasks", max_episode_steps=4)

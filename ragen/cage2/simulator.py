@@ -310,7 +310,7 @@ def interpreted(events: Events) -> str:
 # Red's actions
 
 
-class ActionResult(NamedTuple):
+class RedReport(NamedTuple):
     """The outcome of an action, as reported to Red.
 
     Attributes:
@@ -322,54 +322,54 @@ class ActionResult(NamedTuple):
     found: bool = False
 
 
-Action = Callable[[Network, int], ActionResult]
+Action = Callable[[Network, int], RedReport]
 """Carries out an action of Red at a host, or in a subnet for a sweep."""
 Move = tuple[Action, int]
 
 
-def sleep(network: Network, target: int) -> ActionResult:
+def sleep(network: Network, target: int) -> RedReport:
     """Do nothing."""
-    return ActionResult(None)
+    return RedReport(None)
 
 
-def sweep(network: Network, subnet: int) -> ActionResult:
+def sweep(network: Network, subnet: int) -> RedReport:
     """Discover the hosts of a subnet."""
     hosts = SUBNETS[subnet]
     if not network.is_reachable(hosts[0]):
-        return ActionResult(False)
+        return RedReport(False)
     network.known_addresses.update(hosts)
     network.known_subnets.add(subnet)
-    return ActionResult(True)
+    return RedReport(True)
 
 
-def scan(network: Network, host: int) -> ActionResult:
+def scan(network: Network, host: int) -> RedReport:
     """Discover the open ports of a host."""
     if not network.is_reachable(host):
-        return ActionResult(True)  # a scan of an unreachable host is reported as a success without findings
+        return RedReport(True)  # a scan of an unreachable host is reported as a success without findings
     events, ports = network.events[host], set()
     for service in network.services[host]:
         events.connect(service.port)
         ports.add(service.port)
     network.scanned[host] = frozenset(ports)
-    return ActionResult(True, found=True)
+    return RedReport(True, found=True)
 
 
-def exploit(network: Network, host: int) -> ActionResult:
+def exploit(network: Network, host: int) -> RedReport:
     """Open a session on a host through one of the ports of its last scan."""
     ports = network.scanned[host]
     chosen = None if ports is None else _chosen(network, options(ports))
     if chosen is None or not network.is_reachable(host):
-        return ActionResult(False)
+        return RedReport(False)
     service = next((each for each in network.services[host] if each[:2] == chosen[:2]), None)
     if service is None:  # nothing answers, and no event is visible
-        return ActionResult(False)
+        return RedReport(False)
     come_in = _guessed if chosen is SSH else _broken_into
     session = come_in(network, host, service)
     if session is None:
-        return ActionResult(False)
+        return RedReport(False)
     network.sessions[host].append(session)
     network.known_hosts.add(host)
-    return ActionResult(True)
+    return RedReport(True)
 
 
 def _chosen(network: Network, options: tuple[Service, ...]) -> Service | None:
@@ -403,11 +403,11 @@ def _broken_into(network: Network, host: int, service: Service) -> RedSession | 
     return RedSession(service.is_privileged, is_known=is_noticed)
 
 
-def escalate(network: Network, host: int) -> ActionResult:
+def escalate(network: Network, host: int) -> RedReport:
     """Become root or SYSTEM on a host, and learn where to go next."""
     sessions = network.sessions[host]
     if not sessions:
-        return ActionResult(False)
+        return RedReport(False)
     if not any(each.is_privileged for each in sessions):
         network.rng.choice(sessions).is_privileged = True
         network.has_malware[host] = True
@@ -417,16 +417,16 @@ def escalate(network: Network, host: int) -> ActionResult:
         network.known_addresses.add(LEADS_TO[host])
     if host == OP_SERVER:
         network.is_service_known = True
-    return ActionResult(True)
+    return RedReport(True)
 
 
-def impact(network: Network, host: int) -> ActionResult:
+def impact(network: Network, host: int) -> RedReport:
     """Stop the operational service."""
     if not network.sessions[host] or not network.is_service_known:
-        return ActionResult(False)
+        return RedReport(False)
     if network.can_be_stopped:
         network.is_service_down = True
-    return ActionResult(True)
+    return RedReport(True)
 
 
 # Red's strategies
@@ -454,7 +454,7 @@ class BLine:
         self._at = 0
         self._has_aimed = False  # at the operational server, whose address then stays with it
 
-    def act(self, network: Network, last: ActionResult) -> Move:
+    def act(self, network: Network, last: RedReport) -> Move:
         """The next action of the plan, or one before it."""
         self._at = min(self._at + 1, len(self._plan) - 1) if last.success else self._BACK_TO[self._at]
         if self._plan[self._at] == (exploit, OP_SERVER):
@@ -475,7 +475,7 @@ class Meander:
         self._entered: set[int] = set()  # hosts that it once got into
         self._last: Move = (sleep, -1)
 
-    def act(self, network: Network, last: ActionResult) -> Move:
+    def act(self, network: Network, last: RedReport) -> Move:
         """Impact, else sweep, else scan, else escalate, else exploit."""
         self._learn(last)
         self._last = self._next(network)
@@ -499,7 +499,7 @@ class Meander:
         self._done[kind].add(host)
         return kind, host
 
-    def _learn(self, last: ActionResult) -> None:
+    def _learn(self, last: RedReport) -> None:
         kind, host = self._last
         if kind == exploit:
             if last.success:
@@ -527,7 +527,7 @@ class Sleeper:
     def __init__(self, rng: random.Random) -> None:
         """Draw nothing."""
 
-    def act(self, network: Network, last: ActionResult) -> Move:
+    def act(self, network: Network, last: RedReport) -> Move:
         """Sleep."""
         return sleep, -1
 
@@ -560,7 +560,7 @@ class EmbeddedGame:
         rng = random.Random(seed)
         self.network, self.blue = Network(rng), Blue()
         self._agent = self._agent_class(rng)
-        self._outcome = ActionResult(None)
+        self._outcome = RedReport(None)
         return self.blue.bits()
 
     def step(self, action: int) -> tuple[list[int], float]:

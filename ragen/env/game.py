@@ -12,7 +12,7 @@ from ragen.env.base import BaseEnv, StepResult
 from ragen.errors import InputError, StateError
 
 
-class Game(BaseEnv):
+class GameEnv(BaseEnv):
     """An environment with a configuration, whose subclasses begin episodes and play actions that fit.
 
     Attributes:
@@ -68,7 +68,7 @@ class Game(BaseEnv):
         """Execute an action that fits."""
 
 
-class TextGame(Game):
+class TextGame(GameEnv):
     """A game that keeps its current observation, a text.
 
     Attributes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ragen.env.base import BaseDiscreteActionEnv
 from ragen.env.checks import Rule, check, names_for, or_null, require
-from ragen.env.game import Game
+from ragen.env.game import GameEnv
 from ragen.errors import InputError, StateError
 
 RENDER_MODES = ("text", "rgb_array")
@@ -23,7 +23,7 @@ _GRID_TITLE = "\nGrid Map: \n"
 Position = tuple[int, int]
 
 
-class GridEnv(Game, BaseDiscreteActionEnv):
+class GridEnv(GameEnv, BaseDiscreteActionEnv):
     """A game on a grid, rendered as text, as coordinates, or as an image on request."""
 
     cost_hint = "cheap"

@@ -32,7 +32,7 @@ from ragen.config.loading import as_config
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.collapse import collapse_columns
-from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, data_proto, object_array
+from ragen.llm_agent.batches.dataproto import AnyBatch, PromptBatch, RawReply, TokenExchange, data_proto, object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.batches.training_rows import TrainingRow, exchanged_row, sampled_rows
 from ragen.llm_agent.environments import custom_env, environment_tags
@@ -259,7 +259,7 @@ class ContextManager:
 
         Returns:
             For each row ``env_id``, ``llm_raw_response`` (which knows its
-            :class:`~ragen.llm_agent.batches.dataproto.Exchange`), ``llm_response`` (as shown in the history) and
+            :class:`~ragen.llm_agent.batches.dataproto.TokenExchange`), ``llm_response`` (as shown in the history) and
             ``actions`` (names, as the model wrote them; none if the reply is malformed). Of a reply that is far too
             long, only the beginning is read and kept; see :attr:`ContextSettings.reply_limit`.
 
@@ -274,11 +274,11 @@ class ContextManager:
         exchanges = lm_outputs.non_tensor_batch.get("exchanges", [None] * len(texts))
         return [self.env_input(*each) for each in zip(env_ids, texts, exchanges, strict=True)]
 
-    def env_input(self, env_id: int, text: str, exchange: Exchange | None = None) -> dict[str, Any]:
+    def env_input(self, env_id: int, text: str, exchange: TokenExchange | None = None) -> dict[str, Any]:
         """Parse one reply; see :meth:`get_env_inputs`."""
         kept = text[: self.settings.reply_limit]
         if len(kept) < len(text):
-            exchange = replace(exchange or Exchange(), cut_off=True)
+            exchange = replace(exchange or TokenExchange(), cut_off=True)
             log.warning("env %s: a reply of %d characters was cut off after %d.", env_id, len(text), len(kept))
         reply = self._parser.parse(kept)
         return {

@@ -31,7 +31,7 @@ class AGENT_ARCHS(enum.StrEnum):
     Memory_Markov = "Memory_Markov"
 
 
-class Policy(nn.Module):
+class PolicyHead(nn.Module):
     """A distribution over actions: one-hot for discrete ones, a Gaussian for those of a ``Box``."""
 
     def __init__(self, width: int, size: int, is_discrete: bool) -> None:
@@ -98,7 +98,7 @@ class MarkovAgent(_Agent):
         """Build it."""
         super().__init__(action_space)
         self.actor = nn.Sequential(nn.Linear(observation_dim, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())
-        self.policy = Policy(hidden, self.action_dim, self.is_discrete)
+        self.policy = PolicyHead(hidden, self.action_dim, self.is_discrete)
 
     def act(self, obs: Tensor, deterministic: bool = False, noise: Tensor | None = None) -> tuple[Tensor]:
         """Actions ``(batch, action)`` for observations ``(batch, d)``, in a tuple of one."""
@@ -135,7 +135,7 @@ class MemoryAgent(_Agent):
         self._products, self._is_pair = products, rnn == "lstm"
         inputs = self.action_dim * (1 + products) + 1 + observation_dim
         self.rnn: nn.GRU | nn.LSTM = {"gru": nn.GRU, "lstm": nn.LSTM}[rnn](inputs, hidden)
-        self.policy = Policy(hidden, self.action_dim, self.is_discrete)
+        self.policy = PolicyHead(hidden, self.action_dim, self.is_discrete)
 
     def get_initial_info(self) -> tuple[Tensor, Tensor, State]:
         """The initial previous action ``(1, A)``, reward ``(1, 1)`` and state: zeros."""
@@ -159,7 +159,7 @@ class MemoryAgent(_Agent):
             reward: ``(batch, 1)``.
             obs: ``(batch, d)``.
             deterministic: Whether to take the most likely actions.
-            noise: The noise to sample with; see :class:`Policy`.
+            noise: The noise to sample with; see :class:`PolicyHead`.
 
         Returns:
             The actions and the new state, which is a list if ``prev_internal_state`` was.

@@ -40,7 +40,7 @@ from envlanes.episode.journal import difference
 from envlanes.episode.pickled import Pickled
 from envlanes.journal import NotPlain, packed
 from envlanes.ragen.step import SUCCESS_KEYS
-from envlanes.ragen.turn import TEXT, TextGame, Turn, TurnResult, action_lookup, play_turn
+from envlanes.ragen.turn import TEXT, RagenGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.stats import duration
 from ragen.commands import CommandParser, positive, refusing
 from ragen.env.fields import check_kinds, read_settings
@@ -360,7 +360,7 @@ class Box:
         getattr(self.env, "close", lambda: None)()
 
 
-class CheckGame(TextGame):
+class CheckGame(RagenGame):
     """RAGEN's game on a :class:`Box`, with the same function for a turn; times resets and turns."""
 
     def build(self, spec: EnvSpec) -> Box:

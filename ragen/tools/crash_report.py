@@ -34,7 +34,7 @@ from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.failures import Failure
 from envlanes.journal import Event, JournalFile, NotPlain, packed
-from envlanes.ragen.turn import TextGame
+from envlanes.ragen.turn import RagenGame
 from envlanes.workers.orders import Play, Reset
 from ragen.errors import (
     DivergenceError,
@@ -147,7 +147,7 @@ class CrashReportWriter:
 
         A repeated failure of the same turn has one report. Never raises.
         """
-        if self._folder is None or type(failure.spec.game) is not TextGame:
+        if self._folder is None or type(failure.spec.game) is not RagenGame:
             return ""
         try:
             path = self._keep(failure, self._folder)

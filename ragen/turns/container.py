@@ -27,7 +27,7 @@ from ragen.env.base import BaseLanguageBasedEnv
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.environments import ManagerConfig, read_config
 from ragen.llm_agent.prompts.replies import NO_MOVE
-from ragen.turns.game import ACTIONS, ActionResult, Shown
+from ragen.turns.game import ACTIONS, ActionResult, Observed
 from ragen.validity import is_valid
 
 
@@ -83,7 +83,7 @@ class EnvironmentContainer(EnvSet):
         self.env_types, self.tags = [spec.env_type for spec in self._specs], [spec.tag for spec in self._specs]
         self.configs = [spec.config for spec in self._specs]
         self._hold(self._specs, settings or read.engine, on_failure=read.keep_failure())
-        self._shown: list[Shown] = []
+        self._shown: list[Observed] = []
         self.seed_counter = 0
 
     # Episodes
@@ -120,7 +120,7 @@ class EnvironmentContainer(EnvSet):
         self._shown = []
         shown = self._engine.reset(chosen, own_options=own)
         self._raise_failures(shown, at_build=True)
-        self._shown, self._done = [Shown("", {}, [], {})] * len(self), [False] * len(self)
+        self._shown, self._done = [Observed("", {}, [], {})] * len(self), [False] * len(self)
         self._played = [0] * len(self)
         for i, each in shown.items():
             self._take(i, each)
@@ -128,7 +128,7 @@ class EnvironmentContainer(EnvSet):
             self.seed_counter += self.env_num
         return [copied(each.raw) for each in self._shown], [dict(each.info) for each in self._shown]
 
-    def _take(self, i: int, shown: Shown | EnvFailed, done: bool = False) -> None:
+    def _take(self, i: int, shown: Observed | EnvFailed, done: bool = False) -> None:
         self._done[i] = done or isinstance(shown, EnvFailed)
         if isinstance(shown, EnvFailed):
             shown = self._shown[i]._replace(info={"env_error": shown.text, "error": shown.text})

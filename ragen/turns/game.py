@@ -14,7 +14,7 @@ from envlanes.workers.codec import trust
 trust("ragen.turns.")
 
 
-class Shown(NamedTuple):
+class Observed(NamedTuple):
     """The observation of an environment after a reset or an action.
 
     Attributes:
@@ -36,7 +36,7 @@ class ActionResult(NamedTuple):
     reward: float
     done: bool
     digest: Any
-    observation: Shown
+    observation: Observed
 
 
 class ActionGame(Game):
@@ -45,7 +45,7 @@ class ActionGame(Game):
     ``reset`` may return an observation or ``(observation, info)``; ``step`` four values, or gymnasium's five.
     """
 
-    def reset(self, env: Any, seed: int | None, options: Options) -> Shown:
+    def reset(self, env: Any, seed: int | None, options: Options) -> Observed:
         """Reset with the seed, and with those options that ``reset`` takes."""
         returned = env.reset(seed=seed, **options_for(env, options))
         is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
@@ -73,7 +73,7 @@ class ActionGame(Game):
         shown = shown_by(env, raw, info)
         return ActionResult(reward, done, self.digest(shown), shown)
 
-    def digest(self, observation: Shown) -> Any:
+    def digest(self, observation: Observed) -> Any:
         """A text itself; the digest of anything else."""
         return digest_of(observation.raw)
 
@@ -81,7 +81,7 @@ class ActionGame(Game):
 ACTIONS = ActionGame()
 
 
-def shown_by(env: Any, raw: Any, info: dict[str, Any]) -> Shown:
+def shown_by(env: Any, raw: Any, info: dict[str, Any]) -> Observed:
     """An observation, and what the environment offers now: texts, keys, or nothing if any text will do."""
     names = dict(action_lookup(env) or {})
     for name in ("get_available_actions", "get_all_actions"):
@@ -90,4 +90,4 @@ def shown_by(env: Any, raw: Any, info: dict[str, Any]) -> Shown:
             break
     else:
         actions = list(names)
-    return Shown(copied(raw), {key: copied(value) for key, value in info.items()}, actions, names)
+    return Observed(copied(raw), {key: copied(value) for key, value in info.items()}, actions, names)

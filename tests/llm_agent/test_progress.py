@@ -4,7 +4,7 @@ import threading
 from io import StringIO
 
 from ragen.llm_agent.backends.base import Activity
-from ragen.llm_agent.rollout.progress import Progress
+from ragen.llm_agent.rollout.progress import RolloutProgress
 
 
 class Log(StringIO):
@@ -22,14 +22,14 @@ class Log(StringIO):
 
 
 def test_what_earlier_runs_have_finished_counts_with_its_successes():
-    progress = Progress(Activity(), dict, 8, earlier=(4, 3, 2))
+    progress = RolloutProgress(Activity(), dict, 8, earlier=(4, 3, 2))
     progress.over(2, judged=2, succeeded=1)
     assert "6 of 8 trajectories, 3 of 5 succeeded" in progress.words()
 
 
 def test_a_log_gets_a_line_at_each_milestone():
     log = Log(lines=1)
-    progress = Progress(Activity(), dict, 8)
+    progress = RolloutProgress(Activity(), dict, 8)
     with progress.shown(log, every=3600):
         progress.over(4)
         assert log.is_full.wait(30)
@@ -40,5 +40,5 @@ def test_a_log_that_nobody_reads_any_more_ends_nothing():
     log = StringIO()
     log.close()
     log.isatty = lambda: False
-    with Progress(Activity(), dict, 8).shown(log):
+    with RolloutProgress(Activity(), dict, 8).shown(log):
         pass

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from envlanes.episode.values import copied
-from envlanes.ragen.turn import TextGame, digest_observation, observe, play_turn
+from envlanes.ragen.turn import RagenGame, digest_observation, observe, play_turn
 
 
-class Game2025(TextGame):
+class Game2025(RagenGame):
     """RAGEN's game of 2025, in which a turn's ``raw_reward`` is that of its last action, as any other info."""
 
     play = staticmethod(partial(play_turn, sums_raw_reward=False))  # type: ignore[assignment]
@@ -32,7 +32,7 @@ class Stepped(NamedTuple):
     done: Any
 
 
-class StepGame(TextGame):
+class StepGame(RagenGame):
     """A turn is one call of ``step``, whose result goes to a manager that is not ours."""
 
     def record(self, result: Any) -> tuple[Any, ...]:  # type: ignore[override]

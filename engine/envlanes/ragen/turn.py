@@ -131,7 +131,7 @@ def play_turn(env: Any, turn: Turn, sums_raw_reward: bool = True) -> TurnResult:
     return named(TurnResult, (executed, malformed, reward, done, info, observation, digest))
 
 
-class TextGame(Game):
+class RagenGame(Game):
     """Text environments, with ``reset(seed, mode)``, ``step(action)`` that returns four values, and ``render()``."""
 
     recorded = ("reward", "done", "digest")
@@ -153,7 +153,7 @@ class TextGame(Game):
         return observe(env)
 
 
-TEXT = TextGame()
+TEXT = RagenGame()
 
 
 def action_lookup(env: Any) -> dict[Any, str] | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.cache import machine_cache
-from ragen.env.alfworld.tasks import GOAL, Game, surroundings_kept
+from ragen.env.alfworld.tasks import GOAL, HouseholdGame, surroundings_kept
 from ragen.env.textworld.library import private_library
 from ragen.extras import needs
 
@@ -126,7 +126,7 @@ def _story_class() -> Any:
     class State(PddlState):  # type: ignore[misc]
         """TextWorld's state, created from a cached translation, without a second problem for the planner."""
 
-        def __init__(self, library: Any, game: Game, logic: Any) -> None:
+        def __init__(self, library: Any, game: HouseholdGame, logic: Any) -> None:
             self._facts: dict[Any, set[Any]] = defaultdict(set)
             self._vars_by_name: dict[str, Any] = {}
             self._vars_by_type: dict[str, set[Any]] = defaultdict(set)
@@ -196,7 +196,7 @@ def _story_class() -> Any:
                 self.downward_lib = private_library(fast_downward.interface.DOWNWARD_LIB_PATH)
                 self.downward_lib.check_goal.restype = ctypes.c_bool
 
-        def begin(self, game: Game) -> str:
+        def begin(self, game: HouseholdGame) -> str:
             """Load a game and start it; returns its introduction."""
             self._logic = read_logic(game.domain, game.grammar)
             self._pddl_state = State(self.downward_lib, game, self._logic)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragen.env.alfworld.config import AlfWorldEnvConfig
 from ragen.env.alfworld.engine import story
-from ragen.env.alfworld.tasks import GENERATED, Game, alfworld_folder, generate, official_games, read_game
+from ragen.env.alfworld.tasks import GENERATED, HouseholdGame, alfworld_folder, generate, official_games, read_game
 from ragen.env.textworld.adventure import Adventure
 
 
@@ -43,7 +43,7 @@ class AlfWorldEnv(Adventure):
         self.steps, self._over = 0, False
         self._show(self._story.begin(self.game))
 
-    def _game(self, seed: int, split: str) -> Game:
+    def _game(self, seed: int, split: str) -> HouseholdGame:
         config = self.config
         most = config.num_train_games if split == "train" else config.num_eval_games
         types = tuple(sorted(config.task_types))

@@ -44,7 +44,7 @@ _START = "loc_bar_0_bar_0_bar_0_bar_0_start"
 _SIGNS = {"|": "_bar_", "+": "_plus_", "-": "_minus_", ".": "_dot_", ",": "_comma_"}
 
 
-class Game(NamedTuple):
+class HouseholdGame(NamedTuple):
     """The game of an episode.
 
     Attributes:
@@ -96,7 +96,7 @@ def _kind_of(path: Path) -> str:
         return ""
 
 
-def read_game(path: str) -> Game:
+def read_game(path: str) -> HouseholdGame:
     """Read an official game.
 
     Raises:
@@ -107,7 +107,7 @@ def read_game(path: str) -> Game:
         grammar, beginning = data["grammar"], "Your task is to: "
         task = grammar.partition(beginning)[2].partition('"')[0].rstrip(".")
         plain = grammar.replace(f"{beginning}{task}", f"{beginning}{GOAL}", 1)
-        return Game(data["pddl_domain"], data["pddl_problem"], plain, task, _kind_of(Path(path)))
+        return HouseholdGame(data["pddl_domain"], data["pddl_problem"], plain, task, _kind_of(Path(path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"alfworld: {path} is not a game of ALFWorld: {error!r}.") from error
 
@@ -173,7 +173,7 @@ class _Room(NamedTuple):
     lamps: tuple[str, ...]
 
 
-def generate(number: int, split: str, task_types: Iterable[int]) -> Game:
+def generate(number: int, split: str, task_types: Iterable[int]) -> HouseholdGame:
     """Generate a task; tasks of different splits are drawn independently.
 
     Args:
@@ -198,7 +198,7 @@ def generate(number: int, split: str, task_types: Iterable[int]) -> Game:
         goal = goal_library.gdict[TASK_TYPES[kind]]
         task = rng.choice(goal["templates"]).format(**{key: word.lower() for key, word in words.items()})
         problem = _problem(room, goal["pddl"].format(**words).replace("#", "-"), constants)
-        return Game(domain(), problem, grammar(), task, TASK_TYPES[kind])
+        return HouseholdGame(domain(), problem, grammar(), task, TASK_TYPES[kind])
 
 
 def _kind(name: str) -> str:

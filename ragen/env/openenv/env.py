@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult
-from ragen.env.game import Game
+from ragen.env.game import GameEnv
 from ragen.env.openenv.config import OpenEnvEnvConfig
 from ragen.env.openenv.wire import REFUSED, Actions, Facts, Session, auth_headers
 from ragen.errors import ConfigError, InputError, OpenEnvError
@@ -20,7 +20,7 @@ from ragen.errors import ConfigError, InputError, OpenEnvError
 REFUSAL = "That is no action."
 
 
-class OpenEnvEnv(Game, BaseLanguageBasedEnv):
+class OpenEnvEnv(GameEnv, BaseLanguageBasedEnv):
     """Plays episodes in a session of its own on a server; the session begins with the first reset.
 
     An action is the model's text. Where the server's actions have one required field, the text is its value; else it is

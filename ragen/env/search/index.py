@@ -96,7 +96,7 @@ def hold_index(config: Any) -> Lease[Any]:
         return worker_resource(("search", "mock"), Placeholders, lambda held: None)
     if config.backend == "http":
         where = config.retrieval_server_url, config.retrieval_timeout
-        return worker_resource(("search", *where), lambda: Server(*where), Server.close)
+        return worker_resource(("search", *where), lambda: RetrievalServer(*where), RetrievalServer.close)
     corpus, world = config.corpus, (config.world_seed, config.entities)
     key: dict[str, Any] = {"format": FORMAT, "backend": "fts5"}
     if corpus is None:
@@ -121,7 +121,7 @@ def hold_index(config: Any) -> Lease[Any]:
 # A retrieval server
 
 
-class Server:
+class RetrievalServer:
     """A retrieval server like RAGEN's or Search-R1's: ``/retrieve`` receives a query with the keys of both."""
 
     def __init__(self, url: str, timeout: float) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.config.loading import as_config
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
-from ragen.llm_agent.batches.dataproto import Exchange, PromptBatch, object_array, right_padded
+from ragen.llm_agent.batches.dataproto import PromptBatch, TokenExchange, object_array, right_padded
 from ragen.llm_agent.prompts.replies import reply_texts
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def replies_of(outputs: AnyBatch, tokenizer: Any) -> list[Reply]:
     ]
 
 
-def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:
+def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> TokenExchange:
     """The prompt and reply of one turn in tokens, as far as the prompt's row or the server knows them."""
     prompt_ids = row if reply.prompt_ids is None else reply.prompt_ids
     if prompt_ids is None or reply.token_ids is None:
-        return Exchange(cut_off=reply.cut_off)
-    return Exchange.of_tokens(chat, prompt_ids, reply.token_ids, reply.log_probs, reply.cut_off)
+        return TokenExchange(cut_off=reply.cut_off)
+    return TokenExchange.of_tokens(chat, prompt_ids, reply.token_ids, reply.log_probs, reply.cut_off)
 
 
 def _token_rows(replies: Sequence[Reply], pad_id: int) -> dict[str, Tensor] | None:

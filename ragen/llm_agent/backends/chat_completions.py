@@ -229,7 +229,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 # Failures
 
 
-class Failure(NamedTuple):
+class RequestFailure(NamedTuple):
     """The failure of a request.
 
     Attributes:
@@ -243,27 +243,27 @@ class Failure(NamedTuple):
     is_out_of_context: bool = False
 
 
-def diagnose(error: Exception) -> Failure:
+def diagnose(error: Exception) -> RequestFailure:
     """The failure of a request, from the client's exception."""
     if not isinstance(error, APIConnectionError | APIStatusError):
-        return Failure(f"{type(error).__name__}: {one_line(error)}")
+        return RequestFailure(f"{type(error).__name__}: {one_line(error)}")
     retries = int(error.request.headers.get(_RETRIES, 0))
     if isinstance(error, APIConnectionError):
         if isinstance(error.__cause__, UnreadableAnswerError):
-            return Failure(f"the server's answer cannot be read: {one_line(error.__cause__)}", retries)
+            return RequestFailure(f"the server's answer cannot be read: {one_line(error.__cause__)}", retries)
         if isinstance(error, APITimeoutError):
-            return Failure("the server did not answer in time", retries)
-        return Failure(f"the connection failed: {cause_of(error)}", retries)
+            return RequestFailure("the server did not answer in time", retries)
+        return RequestFailure(f"the connection failed: {cause_of(error)}", retries)
     status = error.status_code
     if target := redirect_of(error):
-        return Failure(f"HTTP {status}: the server redirects to {target}; redirects are not followed", retries)
+        return RequestFailure(f"HTTP {status}: the server redirects to {target}; redirects are not followed", retries)
     said = error.body.get("message") if isinstance(error.body, Mapping) else error.body
     reason = f"HTTP {status}: {' '.join(str(said or error.message).split())}"
     words = f"{error.message} {error.body}"  # codes and types may say more than the message
     if status == 413 or (status in (400, 422, 500) and _OUT_OF_CONTEXT.search(words)):
-        return Failure(reason, retries, is_out_of_context=True)
+        return RequestFailure(reason, retries, is_out_of_context=True)
     refused = isinstance(error.body, Mapping) and error.body.get("param")
-    return Failure(
+    return RequestFailure(
         f"{reason} To leave it out: 'actor.openai.request={{{refused}: null}}'" if refused else reason, retries
     )
 

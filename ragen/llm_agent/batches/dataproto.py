@@ -214,7 +214,7 @@ def right_padded(rows: Sequence[Sequence[Any]], filler: float) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class TokenExchange:
     """A prompt and its reply as tokens.
 
     Attributes:
@@ -259,10 +259,10 @@ class RawReply(str):
     """
 
     __slots__ = ("exchange", "tag_added")
-    exchange: Exchange | None
+    exchange: TokenExchange | None
     tag_added: bool
 
-    def __new__(cls, text: str, exchange: Exchange | None = None, tag_added: bool = False) -> Self:
+    def __new__(cls, text: str, exchange: TokenExchange | None = None, tag_added: bool = False) -> Self:
         """Attach the exchange to the text."""
         reply = super().__new__(cls, text)
         reply.exchange, reply.tag_added = exchange, tag_added

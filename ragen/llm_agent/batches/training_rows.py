@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ragen.llm_agent.batches.dataproto import Exchange, Layout, TokenScore, raw_reply
+from ragen.llm_agent.batches.dataproto import Layout, TokenExchange, TokenScore, raw_reply
 from ragen.llm_agent.batches.encoding import EncodedChat, Span
 from ragen.llm_agent.batches.normalization import group_of, normalize
 from ragen.llm_agent.prompts.chat_template import Message
@@ -64,7 +64,7 @@ class TrainingRow:
         return (ends[-1] if ends else len(self.encoded.ids)) - 1
 
 
-def sampled_rows(row: Row, first: int) -> list[tuple[Row, list[Exchange]]] | None:
+def sampled_rows(row: Row, first: int) -> list[tuple[Row, list[TokenExchange]]] | None:
     """A trajectory's turns in as few rows as possible, with each reply after exactly the prompt that it answered.
 
     Args:
@@ -84,7 +84,7 @@ def sampled_rows(row: Row, first: int) -> list[tuple[Row, list[Exchange]]] | Non
     ]
 
 
-def stretches(exchanges: Sequence[Exchange]) -> list[Span]:
+def stretches(exchanges: Sequence[TokenExchange]) -> list[Span]:
     """The longest runs of exchanges in which every prompt begins with the previous prompt and reply."""
     runs: list[Span] = []
     said: list[int] = []
@@ -96,7 +96,7 @@ def stretches(exchanges: Sequence[Exchange]) -> list[Span]:
     return runs
 
 
-def exchanged_row(row: Row, exchanges: Sequence[Exchange], reply: Message) -> TrainingRow:
+def exchanged_row(row: Row, exchanges: Sequence[TokenExchange], reply: Message) -> TrainingRow:
     """The row of exchanges that each extend the previous one.
 
     Args:
@@ -110,7 +110,7 @@ def exchanged_row(row: Row, exchanges: Sequence[Exchange], reply: Message) -> Tr
     return TrainingRow(row, chat, EncodedChat(prompt + said, spans), _log_probs(exchanges, spans))
 
 
-def _log_probs(exchanges: Sequence[Exchange], spans: Sequence[Span]) -> list[TokenScore] | None:
+def _log_probs(exchanges: Sequence[TokenExchange], spans: Sequence[Span]) -> list[TokenScore] | None:
     found: list[TokenScore] = []
     for exchange, (start, end) in zip(exchanges, spans, strict=True):
         values = list(exchange.log_probs or ())
@@ -120,7 +120,7 @@ def _log_probs(exchanges: Sequence[Exchange], spans: Sequence[Span]) -> list[Tok
     return found
 
 
-def _tokens(exchange: Exchange) -> tuple[list[int], list[int]]:
+def _tokens(exchange: TokenExchange) -> tuple[list[int], list[int]]:
     return list(exchange.prompt_ids or ()), list(exchange.reply_ids or ())
 
 

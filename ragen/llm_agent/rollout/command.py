@@ -37,7 +37,7 @@ from ragen.errors import (
 )
 from ragen.files import json_text, write_whole
 from ragen.llm_agent.backends.batch import read_sampling
-from ragen.llm_agent.rollout.progress import Progress, spent
+from ragen.llm_agent.rollout.progress import RolloutProgress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
@@ -241,7 +241,7 @@ class Run:
         mode, val = self.config.mode, self.config.mode == "val"
         known = [record["success"] for record in self.file.kept.values() if outcome(record) == JUDGED]
         earlier = len(self.file.kept), len(known), sum(map(bool, known))
-        progress = Progress(self.actor.activity, lambda: self.actor.usage, self.envs, earlier)
+        progress = RolloutProgress(self.actor.activity, lambda: self.actor.usage, self.envs, earlier)
 
         def on_over(states: list[dict[str, Any]]) -> None:
             if states:

@@ -29,7 +29,7 @@ def spent(usage: Mapping[str, float]) -> dict[str, str]:
     return ({"tokens": f"{tokens:,.0f} tokens"} if tokens else {}) | cost
 
 
-class Progress:
+class RolloutProgress:
     """The progress of one rollout.
 
     Attributes:
@@ -91,8 +91,7 @@ class Progress:
     @contextmanager
     def _bar(self, stream: TextIO) -> Iterator[None]:
         from rich.console import Console
-        from rich.progress import BarColumn, ProgressColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import BarColumn, Progress, ProgressColumn
         from rich.table import Column
         from rich.text import Text
 
@@ -103,7 +102,7 @@ class Progress:
 
         console = Console(file=stream, soft_wrap=True)  # a command in a warning can be copied whole
         words = Words(Column(no_wrap=True, overflow="ellipsis"))
-        with Bar(BarColumn(_BAR), words, console=console, refresh_per_second=4) as bar:
+        with Progress(BarColumn(_BAR), words, console=console, refresh_per_second=4) as bar:
             bar.add_task("rollout", total=self._trajectories)
             yield
 

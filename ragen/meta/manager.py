@@ -28,7 +28,7 @@ from envlanes.episode.values import copied
 from envlanes.gym import READ, GymGame, IsMethod, SubEnvs
 from envlanes.ragen.step import checked_reward
 from envlanes.ragen.turn import options_for
-from envlanes.returned import wrong_step
+from envlanes.returned import FIVE, FOUR, wrong_step
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.validity import env_error
 
@@ -66,7 +66,8 @@ class MetaGame(GymGame):
             observation, reward, terminated, truncated, info = convert_to_terminated_truncated_step_api(values)
             info = dict(info)
         except Exception as error:  # values of a user's classes may raise anything
-            raise wrong_step(env, values) from error
+            is_older = isinstance(values, tuple) and len(values) == 4
+            raise wrong_step(env, values, FOUR if is_older else FIVE) from error
         goal = getattr(getattr(env, "unwrapped", env), "is_goal_state", None)
         if goal and "is_goal_state" not in info:
             info["is_goal_state"] = bool(goal())
@@ -219,8 +220,11 @@ class ParallelEnvManager(SubEnvs):
     @holds_interrupts
     def exchange(self, command: str) -> None:
         """Play this command of each remote that has it queued first; if interrupted, it has answered nothing."""
-        first = {i: each.waiting[0] for i, each in enumerate(self.remotes) if each.waiting}
-        asked = {i: value for i, (queued, value) in first.items() if queued == command}
+        asked = {
+            i: remote.waiting[0][1]
+            for i, remote in enumerate(self.remotes)
+            if remote.waiting and remote.waiting[0][0] == command
+        }
         for i, answer in self._answers(command, asked).items():
             self.remotes[i].waiting.popleft()
             self.remotes[i].answers.append((COMMANDS[command][0], answer))
@@ -293,7 +297,7 @@ class Remote:
             InputError: There is no such command, or it lacks an entry.
             StateError: The remote is closed.
         """
-        if self.closed:
+        if self.closed or self._manager.closed:
             raise StateError(f"remote {self._env_idx} is closed.")
         try:
             command, data = message

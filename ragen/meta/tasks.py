@@ -16,8 +16,6 @@ import numpy as np
 from gymnasium.envs.registration import register
 from gymnasium.spaces import Box, Discrete
 
-Stepped = tuple[Any, float, bool, bool, dict[str, Any]]
-
 
 class TaskEnv(gym.Env[Any, Any]):
     """An environment whose rules depend on a task.
@@ -63,7 +61,7 @@ class Bandit(TaskEnv):
         """Success probabilities of the arms, each uniform over [0, 1]."""
         return tuple(rng.random(arms).tolist())
 
-    def step(self, action: Any) -> Stepped:
+    def step(self, action: Any) -> Any:
         """Pull an arm."""
         return self._begin(), float(self.np_random.random() < self.task[int(action)]), False, False, {}
 
@@ -96,7 +94,7 @@ class PointRobot(TaskEnv):
         angle = rng.uniform(0.0, math.pi)
         return math.cos(angle), math.sin(angle)
 
-    def step(self, action: Any) -> Stepped:
+    def step(self, action: Any) -> Any:
         """Walk at most ``stride`` along each axis; plain numbers are faster here than arrays."""
         self._place = [
             at + min(max(float(by), -self.stride), self.stride) + wind

@@ -67,10 +67,11 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
                 f"episodes_per_task = {episodes_per_task}, start = {start!r}: expected at least 1, and info or observe."
             )
         self.episodes_per_task, self.oracle, self.start = episodes_per_task, oracle, start
-        self.tasks = tasks or range(getattr(env.unwrapped, "n_tasks", None) or 0) or None
-        self.n_tasks = len(self.tasks) if self.tasks else None
-        self.train_tasks = train_tasks or range(self.n_tasks or 0)
-        self.eval_tasks = range(len(self.train_tasks), self.n_tasks or 0)
+        self.tasks: Any = tasks or range(getattr(env.unwrapped, "n_tasks", None) or 0) or None
+        count = len(self.tasks or ())
+        self.n_tasks = count or None
+        self.train_tasks = train_tasks or range(count)
+        self.eval_tasks = range(len(self.train_tasks), count)
         self._sample_task, self.horizon_bamdp = sample_task, None
         if env.has_wrapper_attr("_max_episode_steps"):
             self.horizon_bamdp = episodes_per_task * env.get_wrapper_attr("_max_episode_steps")
@@ -102,11 +103,10 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         given = {"task": task, **(options or {})}
         task = given.pop("task")
         if isinstance(task, int | np.integer):
-            if self.tasks is None or task not in range(len(self.tasks)):
-                raise TaskError(
-                    f"task {task}: there are {self.n_tasks or 0} with a number; give its parameters, or None."
-                )
-            task = self.tasks[int(task)]
+            count = self.n_tasks or 0
+            if task not in range(count):
+                raise TaskError(f"task {task}: there are {count} with a number; give its parameters, or None.")
+            task = self.tasks[task]
         if task is None:
             task = self.draw(self.unwrapped.np_random if seed is None else np.random.default_rng(seed))
         if task is not None:

@@ -165,6 +165,7 @@ MISTAKES = [
         for message in (("jump", None), ("step", {}), ("seed", None), "reset")
     ],
     (StateError, lambda manager: manager.close() or manager.reset_all()),
+    (StateError, lambda manager: manager.close() or manager.remotes[0].send(("reset", {}))),
 ]
 
 

@@ -32,7 +32,7 @@ from ragen.config.loading import as_config
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.collapse import collapse_columns
-from ragen.llm_agent.batches.dataproto import AnyBatch, PromptBatch, RawReply, TokenExchange, data_proto, object_array
+from ragen.llm_agent.batches.dataproto import AnyBatch, PromptBatch, RawReply, TokenExchange, object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.batches.training_rows import TrainingRow, exchanged_row, sampled_rows
 from ragen.llm_agent.environments import custom_env, environment_tags
@@ -149,8 +149,7 @@ class ContextManager:
         rollouts = self._tagged(env_outputs)
         if prepare_for_update:
             return self._training(rollouts, include_collapse_data)
-        rows, chats, encoded = self._encoded_prompts(rollouts)
-        return data_proto(self._batches.tensors(encoded), self._batches.columns(rows, chats, encoded), {})
+        return self._batches.prompts(*self._encoded_prompts(rollouts))
 
     def get_prompts(self, env_outputs: Sequence[dict[str, Any]]) -> PromptBatch:
         """The prompts of :meth:`get_lm_inputs` without tensors: imports neither torch nor verl.

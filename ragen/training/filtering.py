@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ragen.llm_agent.batches.normalization import differ
 from ragen.training.trajectories import Group
-
-EPSILON = 1e-6  # scores that differ by less count as equal
 
 
 def has_variance(group: Group) -> bool:
     """Whether the scores of a group's learned members differ; true for a group of one (as in DAPO)."""
     scores = group.scores
-    return bool(scores) and (len(group.members) == 1 or max(scores) - min(scores) > EPSILON)
+    return bool(scores) and (len(group.members) == 1 or differ(scores))
 
 
 def sample_groups(play: Callable[[], Sequence[Group]], is_dynamic: bool = False, max_batches: int = 0) -> list[Group]:

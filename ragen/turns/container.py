@@ -38,12 +38,21 @@ def to_numpy(data: Any) -> np.ndarray:
         InputError: It is of another type.
     """
     if hasattr(data, "detach"):  # a torch tensor, wherever it is
-        return data.detach().cpu().numpy()
-    if isinstance(data, np.ndarray):
-        return data
-    if isinstance(data, list | tuple | int | float | bool | np.generic):
-        return np.array(data)
-    raise InputError(f"{type(data).__name__} cannot be made an array; expected a tensor, array, number or list.")
+        data = data.detach().cpu().numpy()
+    if not isinstance(data, np.ndarray | np.generic | list | tuple | int | float):
+        raise InputError(f"{type(data).__name__} cannot be made an array; expected a tensor, array, number or list.")
+    return np.asarray(data)
+
+
+def one_each(what: str, values: Any, count: int) -> Sequence[Any]:
+    """Values for environments, one for each.
+
+    Raises:
+        InputError: There are more or fewer.
+    """
+    if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != count:
+        raise InputError(f"{what} = {values!r}: expected one for each of {count} environments.")
+    return list(values)
 
 
 class EnvironmentContainer(EnvSet):
@@ -55,36 +64,29 @@ class EnvironmentContainer(EnvSet):
         num_processes: Number of environments. (The name comes from containers with one process per environment.)
         seed: Seed of the first group at the first reset.
         is_train: Whether later resets use new seeds instead of the same ones.
-        env_types: The type of each environment.
-        tags: The tag of each environment.
-        configs: The configuration of each environment.
+        specs: The specification of each environment, with its ``env_type``, ``tag`` and ``config``.
         seed_counter: The offset of the seeds; set it to resume a run.
     """
 
     holder = "container"
 
-    def __init__(
-        self, read: ManagerConfig, seed: int, *, is_train: bool = True, settings: Settings | None = None
-    ) -> None:
+    def __init__(self, read: ManagerConfig, seed: int, *, is_train: bool = True) -> None:
         """Register the environments; the first reset builds them.
 
         Args:
-            read: The environments, groups one after the other. The last action that ``max_actions_per_traj`` allows
-                ends an episode with ``info["truncated"]``.
+            read: The environments, groups one after the other, and the engine's settings. The last action that
+                ``max_actions_per_traj`` allows ends an episode with ``info["truncated"]``.
             seed: Seed of the first group; each further group's is one higher.
             is_train: Whether later resets use new seeds; also sets the ``mode`` of resets.
-            settings: Placement of environments, time-outs, and the treatment of failures; None for the configured ones.
         """
         self.group_n, self.env_num, self.num_processes = read.group_size, read.env_groups, len(read.entries)
-        self.seed, self.is_train = checked_seed(seed), is_train
-        self._specs = [replace(entry.spec, game=ACTIONS) for entry in read.entries]
-        self._numbers = [number for number in read.group_numbers for _ in range(read.group_size)]
+        self.seed, self.is_train, self.seed_counter = checked_seed(seed), is_train, 0
+        self.specs = [replace(entry.spec, game=ACTIONS) for entry in read.entries]
+        self._groups = [number for number in read.group_numbers for _ in range(read.group_size)]
         self._limits = [entry.max_actions_per_traj for entry in read.entries]
-        self.env_types, self.tags = [spec.env_type for spec in self._specs], [spec.tag for spec in self._specs]
-        self.configs = [spec.config for spec in self._specs]
-        self._hold(self._specs, settings or read.engine, on_failure=read.keep_failure())
         self._shown: list[Observed] = []
-        self.seed_counter = 0
+        self._left: list[int] = []  # actions until each episode ends
+        self._hold(self.specs, read.engine, on_failure=read.keep_failure())
 
     # Episodes
 
@@ -111,26 +113,24 @@ class EnvironmentContainer(EnvSet):
             EnvError: An environment could not be built, or failed with ``on_env_failure="raise"``.
         """
         self._check_open()
-        given = self._one_each("options", [None] * len(self) if options is None else options)
-        if counts := seeds is None:
-            seeds = group_seeds(self.seed + self.seed_counter, self._numbers)
-        chosen = dict(enumerate(self._one_each("seeds", seeds)))
+        advances = seeds is None and self.is_train
+        if seeds is None:
+            seeds = group_seeds(self.seed + self.seed_counter, self._groups)
+        chosen = dict(enumerate(map(checked_seed, one_each("seeds", seeds, len(self)))))
+        given = one_each("options", [None] * len(self) if options is None else options, len(self))
         own = {i: {"mode": "train" if self.is_train else "val", **(each or {})} for i, each in enumerate(given)}
-        chosen = {i: checked_seed(own[i].pop("seed", seed)) for i, seed in chosen.items()}
         self._shown = []
-        shown = self._engine.reset(chosen, own_options=own)
-        self._raise_failures(shown, at_build=True)
-        self._shown, self._done = [Observed("", {}, [], {})] * len(self), [False] * len(self)
-        self._played = [0] * len(self)
-        for i, each in shown.items():
-            self._take(i, each)
-        if counts and self.is_train:
-            self.seed_counter += self.env_num
+        found = self._engine.reset(chosen, own_options=own)
+        self._raise_failures(found, at_build=True)
+        self._shown, self._left = [Observed("", {}, [], {})] * len(self), list(self._limits)
+        for i, shown in found.items():
+            self._take(i, shown)
+        self.seed_counter += advances * self.env_num
         return [copied(each.raw) for each in self._shown], [dict(each.info) for each in self._shown]
 
-    def _take(self, i: int, shown: Observed | EnvFailed, done: bool = False) -> None:
-        self._done[i] = done or isinstance(shown, EnvFailed)
+    def _take(self, i: int, shown: Observed | EnvFailed) -> None:
         if isinstance(shown, EnvFailed):
+            self._left[i] = 0
             shown = self._shown[i]._replace(info={"env_error": shown.text, "error": shown.text})
         self._shown[i] = shown
 
@@ -154,29 +154,23 @@ class EnvironmentContainer(EnvSet):
             EnvError, LaneError: An environment failed with ``on_env_failure="raise"``; all others were stepped.
         """
         self._check_reset()
-        actions = self._one_each("actions", actions)
-        keys = {i: self._key(i, action) for i, action in enumerate(actions) if not self._done[i]}
-        asked = {i: key for i, key in keys.items() if key is not None}
-        results = self._engine.play(asked) if asked else {}
-        answers = [self._answer(i, results.get(i)) for i in range(len(self))]
+        asked = enumerate(one_each("actions", actions, len(self)))
+        keys = {i: key for i, action in asked if self._left[i] and (key := self._key(i, action)) is not None}
+        results: dict[int, ActionResult | EnvFailed] = self._engine.play(keys) if keys else {}
+        rewards = [0.0] * len(self)
+        both = zip(self._shown, self._left, strict=True)
+        infos: list[dict[str, Any]] = [{} if left else {**each.info, "finished": True} for each, left in both]
+        for i, result in results.items():
+            if isinstance(result, EnvFailed):
+                self._take(i, result)
+            else:
+                rewards[i], self._left[i] = result.reward, 0 if result.done else self._left[i] - 1
+                if not (result.done or self._left[i]):
+                    result.observation.info["truncated"] = True
+                self._take(i, result.observation)
+            infos[i] = dict(self._shown[i].info)
         self._raise_failures(results)
-        observations, rewards, dones, infos = map(list, zip(*answers, strict=True))
-        return observations, rewards, dones, infos
-
-    def _answer(self, i: int, result: ActionResult | EnvFailed | None) -> tuple[Any, float, bool, dict[str, Any]]:
-        reward = 0.0
-        if isinstance(result, EnvFailed):
-            self._take(i, result)
-        elif result is not None:
-            self._played[i] += 1
-            shown, ends, reward = result.observation, self._played[i] >= self._limits[i], result.reward
-            if ends and not result.done:
-                shown = shown._replace(info={**shown.info, "truncated": True})
-            self._take(i, shown, result.done or ends)
-        raw, info, done = self._shown[i].raw, self._shown[i].info, self._done[i]
-        if result is None:  # it was not stepped
-            info = {**info, "finished": True} if done else {}
-        return copied(raw), reward, done, dict(info)
+        return [copied(each.raw) for each in self._shown], rewards, [left == 0 for left in self._left], infos
 
     # Queries
 
@@ -215,23 +209,19 @@ class EnvironmentContainer(EnvSet):
         if not self._shown:
             raise StateError("there is no episode yet, or the last reset failed; call reset() first.")
 
-    def _one_each(self, what: str, values: Any) -> Sequence[Any]:
-        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(self):
-            raise InputError(f"{what} = {values!r}: expected one for each of {len(self)} environments.")
-        return values
-
     def _key(self, i: int, action: Any) -> Any:
         """The key or text for the environment's ``step``; None for no action."""
         action = action.item() if isinstance(action, np.generic) else action
-        spec, names = self._specs[i], self._shown[i].names
-        is_known = any(type(action) is type(key) and action == key for key in names)  # True is no 1
-        if is_known or action is None:
+        spec, names = self.specs[i], self._shown[i].names
+        said = type(action), action  # True is no 1
+        if action is None or said in [(type(key), key) for key in names]:
             return action
-        if names and type(action) is int and action == NO_MOVE:
+        if names and said == (int, NO_MOVE):
             return None
-        if names or not (isinstance(action, str) or not issubclass(spec.env_class, BaseLanguageBasedEnv)):
-            known = names or "text"
-            raise InputError(f"{spec.describe()} has no action {action!r}; expected {known}. Nothing was stepped.")
+        if names or (issubclass(spec.env_class, BaseLanguageBasedEnv) and not isinstance(action, str)):
+            raise InputError(
+                f"{spec.describe()} has no action {action!r}; expected {names or 'text'}. Nothing was stepped."
+            )
         return action
 
 
@@ -251,7 +241,7 @@ class MultiProcessEnvironmentContainer(EnvironmentContainer):
         env_kwargs: Mapping[str, Any] | None = None,
         *,
         is_train: bool = True,
-        settings: Settings | Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Check everything; the first reset builds the environments.
 
@@ -262,8 +252,8 @@ class MultiProcessEnvironmentContainer(EnvironmentContainer):
             seed: Seed of the first group; each further group's is one higher.
             env_kwargs: Fields of the type's configuration.
             is_train: Whether later resets use new seeds.
-            settings: Placement of environments and treatment of failures, or keywords of
-                :class:`~envlanes.settings.Settings`, such as ``{"use_lanes": True, "max_workers": 4}``.
+            settings: Keywords of :class:`~envlanes.settings.Settings`: placement of environments and treatment of
+                failures, such as ``{"use_lanes": True, "max_workers": 4}``.
 
         Raises:
             UnknownEnvError: There is no such type.
@@ -273,5 +263,4 @@ class MultiProcessEnvironmentContainer(EnvironmentContainer):
         groups = {"env_groups": env_num, "group_size": group_n, "env_configs": {"tags": [env_type]}}
         entry = {"env_type": env_type, "env_config": dict(env_kwargs or {}), "max_actions_per_traj": sys.maxsize}
         read = read_config({"es_manager": {"train": groups}, "custom_envs": {env_type: entry}}, "train")
-        given = settings if isinstance(settings, Settings) else Settings.of(**(settings or {}))
-        super().__init__(read, seed, is_train=is_train, settings=given)
+        super().__init__(replace(read, engine=Settings.of(**(settings or {}))), seed, is_train=is_train)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragen.config.loading import as_config
+from ragen.config.schema import Config
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.llm_agent.environments import read_config
@@ -35,27 +36,22 @@ def make_environments(config: Any) -> tuple[EnvironmentManagerBase, EnvironmentM
     Raises:
         ConfigError: A key is missing or invalid.
     """
-    validate_environment_config(config)
-    return make_environment_manager(config, "train"), make_environment_manager(config, "val")
+    config, managers = as_config(config), []
+    for mode, default in DEFAULT_SEEDS.items():
+        read = read_config(config, mode)
+        seed = default if read.base_seed is None else read.base_seed
+        managers.append(_managed(EnvironmentContainer(read, seed, is_train=mode == "train"), config))
+    train, val = managers
+    return train, val
 
 
 create_environments = make_environments
 
 
-def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
-    """The environments of one mode, ``"train"`` or ``"val"``.
-
-    Raises:
-        ConfigError: A key is missing or has an invalid value.
-    """
-    read, keys = read_config(config, mode), as_config(config).env
-    seed = DEFAULT_SEEDS[mode] if read.base_seed is None else read.base_seed
-    envs = EnvironmentContainer(read, seed, is_train=mode == "train")
-    single = envs.env_types[0] if len(set(envs.env_types)) == 1 else ""
-    project = create_projection_function(single or envs.env_types, keys.style)
-    return MANAGERS.get(single, EnvironmentManagerBase)(
-        envs, project, single or "mixed", history_length=keys.history_length
-    )
+def _managed(envs: EnvironmentContainer, config: Config) -> EnvironmentManagerBase:
+    types = [spec.env_type for spec in envs.specs]
+    manager = EnvironmentManagerBase if len(set(types)) > 1 else MANAGERS.get(types[0], EnvironmentManagerBase)
+    return manager(envs, create_projection_function(types, config.env.style), config)
 
 
 def validate_environment_config(config: Any) -> bool:
@@ -68,7 +64,8 @@ def validate_environment_config(config: Any) -> bool:
         ConfigError: A key is missing or has an invalid value; the message names it.
         UnknownEnvError: An environment type is not known.
     """
-    for mode in ("train", "val"):
+    config = as_config(config)
+    for mode in DEFAULT_SEEDS:
         read_config(config, mode)
     return True
 
@@ -88,39 +85,32 @@ def create_single_environment_for_testing(
         ConfigError: It has no such field, or a value is invalid.
     """
     envs = MultiProcessEnvironmentContainer(env_type, 1, 1, seed, env_kwargs, settings={"use_lanes": False})
-    return MANAGERS.get(env_type, EnvironmentManagerBase)(envs, create_projection_function(env_type), env_type)
+    return _managed(envs, as_config({}))
 
 
 def get_supported_environment_types() -> list[str]:
-    """All registered types: first those with their own manager class, then those that use the base class."""
-    return [*MANAGERS, *sorted({*REGISTERED_ENVS} - {*MANAGERS})]
+    """All registered types."""
+    return sorted(REGISTERED_ENVS)
 
 
 def get_environment_requirements(env_type: str) -> dict[str, Any]:
     """The parameters and requirements of a type's environments.
 
     Returns:
-        ``env_type``; ``actions`` (``"text"`` or ``"discrete"``); ``action_lookup`` (names by key, if they do not depend
-        on the seed); ``env_kwargs`` (names and defaults of the configuration's fields); ``has_manager``.
+        ``actions`` (``"text"`` or ``"discrete"``) and ``env_kwargs`` (names and defaults of the configuration's fields;
+        without one, ``dataclasses.MISSING``).
 
     Raises:
         UnknownEnvError: There is no such type.
     """
     env_class, config_class = resolve_env(env_type)
-    missing = dataclasses.MISSING
+    fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
     defaults = {
-        each.name: each.default_factory()
-        if each.default_factory is not missing
-        else None
-        if each.default is missing
-        else each.default
-        for each in (dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ())
+        each.name: each.default_factory() if callable(each.default_factory) else each.default
+        for each in fields
         if each.init
     }
     return {
-        "env_type": env_type,
         "actions": "text" if issubclass(env_class, BaseLanguageBasedEnv) else "discrete",
-        "action_lookup": defaults.get("action_lookup"),
         "env_kwargs": defaults,
-        "has_manager": env_type in MANAGERS,
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from envlanes.episode.game import Game, Options
-from envlanes.episode.values import copied, digest_of
+from envlanes.episode.values import copied, detached, digest_of
 from envlanes.ragen.step import SUCCESS_KEYS, check_success, checked_reward
 from envlanes.ragen.turn import action_lookup, options_for
-from envlanes.returned import FIVE, FOUR, wrong_step
+from envlanes.returned import wrong_step
 from envlanes.workers.codec import trust
 
 trust("ragen.turns.")
@@ -42,31 +42,29 @@ class ActionResult(NamedTuple):
 class ActionGame(Game):
     """Environments with ``reset(seed)`` and ``step(action)``, whose actions are the keys or texts that ``step`` takes.
 
-    ``reset`` may return an observation or ``(observation, info)``; ``step`` four values, or gymnasium's five.
+    ``reset`` may return an observation or ``(observation, info)``.
     """
 
     def reset(self, env: Any, seed: int | None, options: Options) -> Observed:
-        """Reset with the seed, and with those options that ``reset`` takes."""
-        returned = env.reset(seed=seed, **options_for(env, options))
-        is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
-        raw, info = returned if is_pair else (returned, {})
-        return shown_by(env, raw, info)
+        """Reset with the seed, and with those options that ``reset`` takes; a seed among them is the seed."""
+        match env.reset(**{"seed": seed, **options_for(env, options)}):
+            case (raw, dict(info)):
+                return shown_by(env, raw, info)
+            case raw:
+                return shown_by(env, raw, {})
 
     def play(self, env: Any, action: Any) -> ActionResult:
         """Execute one action.
 
         Raises:
-            ReturnError: The values are not four or five, the reward is not finite, or success is no truth value.
+            ReturnError: The values are not four, the reward is not finite, or success is no truth value.
         """
         returned = env.step(copied(action))
-        expected = FIVE if isinstance(returned, tuple | list) and len(returned) == 5 else FOUR
         try:
-            raw, reward, *ends, info = returned
-            done, info = any(map(bool, ends)), dict(info or {})
+            raw, reward, done, info = returned
+            done, info = bool(done), dict(info or {})
         except Exception as error:
-            raise wrong_step(env, returned, expected) from error
-        if len(ends) not in (1, 2):
-            raise wrong_step(env, returned, expected)
+            raise wrong_step(env, returned) from error
         reward = checked_reward(env, reward)
         for key in SUCCESS_KEYS:
             check_success(env, info, key)
@@ -84,10 +82,5 @@ ACTIONS = ActionGame()
 def shown_by(env: Any, raw: Any, info: dict[str, Any]) -> Observed:
     """An observation, and what the environment offers now: texts, keys, or nothing if any text will do."""
     names = dict(action_lookup(env) or {})
-    for name in ("get_available_actions", "get_all_actions"):
-        if (method := getattr(env, name, None)) is not None:
-            actions = list(method())
-            break
-    else:
-        actions = list(names)
-    return Observed(copied(raw), {key: copied(value) for key, value in info.items()}, actions, names)
+    offered: Any = getattr(env, "get_available_actions", None) or getattr(env, "get_all_actions", names.keys)
+    return Observed(detached(raw), detached(info), list(offered()), names)

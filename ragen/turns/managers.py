@@ -18,15 +18,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envlanes.closing import Closing
-from envlanes.ragen.step import SUCCESS_KEYS
-from ragen.errors import InputError, StateError
+from envlanes.ragen.step import success_of
+from ragen.config.loading import as_config
 from ragen.llm_agent.batches.dataproto import object_array
-from ragen.llm_agent.prompts.replies import NO_MOVE, Projection
-from ragen.turns.container import to_numpy
+from ragen.llm_agent.prompts.replies import Projection
+from ragen.turns.container import one_each, to_numpy
 from ragen.turns.prompts import StepPrompts
-from ragen.validity import is_valid
 
-HISTORY_LENGTH = 2
 Observations = dict[str, Any]
 
 
@@ -38,7 +36,7 @@ class EnvironmentManagerBase(Closing):
     Attributes:
         envs: The container.
         projection_f: Maps texts to actions.
-        env_name: Name of the environments.
+        env_name: Name of the environments; None if there is none.
         history_length: Maximum number of past steps in a prompt.
         group_n: Environments per group.
         tags: The tag of each environment.
@@ -47,13 +45,7 @@ class EnvironmentManagerBase(Closing):
     env_type: ClassVar[str | None] = None
 
     def __init__(
-        self,
-        envs: Any,
-        projection_f: Projection,
-        env_name: Any = None,
-        *,
-        history_length: int | None = None,
-        templates: Mapping[str, Any] | None = None,
+        self, envs: Any, projection_f: Projection, env_name: Any = None, *, templates: Mapping[str, Any] | None = None
     ) -> None:
         """Store the parts; nothing is reset.
 
@@ -61,27 +53,22 @@ class EnvironmentManagerBase(Closing):
             envs: A container.
             projection_f: ``(texts, action_spaces) -> (actions, valids)``; one that is not of this package gets the
                 texts alone.
-            env_name: Name of the environments; or verl-agent's configuration, from which ``env.env_name`` and
-                ``env.history_length`` are read.
-            history_length: Maximum number of past steps in a prompt; 2 unless the configuration says otherwise.
+            env_name: Name of the environments; or a configuration, also verl-agent's, from which ``env.env_name`` and
+                ``env.history_length`` are read: the maximum number of past steps in a prompt, 2 by default.
             templates: Custom texts, see :class:`~ragen.turns.prompts.StepPrompts`.
 
         Raises:
-            ConfigError: A text cannot be filled in.
+            ConfigError: A text cannot be filled in, or a key has an invalid value.
         """
-        if env_name is not None and not isinstance(env_name, str):
-            section = _get(env_name, "env")
-            history_length = _get(section, "history_length") if history_length is None else history_length
-            env_name = _get(section, "env_name")
+        is_name = isinstance(env_name, str | None)
+        config = as_config({"env": {"env_name": env_name}} if is_name else env_name, ("env",))
+        self.env_name, self.history_length = config.select("env.env_name") or self.env_type, config.env.history_length
         self.envs, self.projection_f = envs, projection_f
-        self.env_name = env_name or self.env_type or "environments"
-        self.history_length = HISTORY_LENGTH if history_length is None else history_length
-        self.group_n, self.tags = envs.group_n, envs.tags
-        types, self._style = [self.env_type or each for each in envs.env_types], getattr(projection_f, "style", None)
+        self.group_n, self.tags = envs.group_n, [spec.tag for spec in envs.specs]
+        self._style = getattr(projection_f, "style", None)
+        games = ((self.env_type or spec.env_type, spec.config) for spec in envs.specs)
         thinks = self._style == "verl-agent"
-        self._prompts = StepPrompts(types, envs.configs, self.history_length, thinks, templates)
-        self._names: list[Mapping[Any, str]] = []
-        self._done: list[bool] = []
+        self._prompts = StepPrompts(games, self.history_length, thinks, templates or {})
 
     # Episodes
 
@@ -95,11 +82,10 @@ class EnvironmentManagerBase(Closing):
             ``text`` (a prompt for each environment), ``image`` (None, or an array of their images), ``anchor`` (the raw
             observations), and infos.
         """
-        shown, infos = self.envs.reset() if kwargs is None else self.envs.reset(options=list(kwargs))
-        self._done = [not is_valid(info) for info in infos]
-        self._names = list(self.envs.action_names())
-        self._prompts.begin(shown)
-        return self._observations(shown), list(infos)
+        shown, infos = self.envs.reset(options=kwargs)
+        for row, seen in enumerate(shown):
+            self._prompts.add(row, seen)
+        return self._observations(shown), infos
 
     def step(self, text_actions: Sequence[str | None]) -> tuple[Observations, np.ndarray, np.ndarray, list[Any]]:
         """Parse the texts, and execute one action in each environment.
@@ -116,35 +102,24 @@ class EnvironmentManagerBase(Closing):
             InputError: There are too few or too many texts.
             StateError: There was no reset yet.
         """
-        if not self._done:
-            raise StateError("there is no episode yet: call reset() first.")
-        if isinstance(text_actions, str) or len(text_actions) != len(self):
-            raise InputError(f"{len(text_actions)} texts were given for {len(self)} environments.")
-        actions, valids = self._project(text_actions)
-        shown, rewards, dones, infos = self.envs.step(actions)
-        for row, (text, action, names) in enumerate(zip(text_actions, actions, self._names, strict=True)):
-            if text is not None and not self._done[row]:
-                no_move = action is None or (names and action == NO_MOVE and action not in names)
-                self._prompts.add(row, "none" if no_move else str(names.get(action, action)), shown[row])
-        self._done = list(map(bool, dones))
-        detailed = [{**info, "is_action_valid": to_numpy(valid)} for info, valid in zip(infos, valids, strict=True)]
-        return self._observations(shown), np.array(rewards, float), np.array(self._done, bool), detailed
-
-    def _project(self, texts: Sequence[str | None]) -> tuple[list[Any], list[Any]]:
-        """Actions and their validity; a foreign projection gets the texts alone."""
-        offered = zip(self._names, self.envs.get_available_actions(), strict=True)
-        spaces = [dict(names) if names else actions for names, actions in offered]
-        said = ["" if text is None else text for text in texts]
+        texts = one_each("text_actions", text_actions, len(self))
+        names = self.envs.action_names()
+        spaces = [each or actions for each, actions in zip(names, self.envs.get_available_actions(), strict=True)]
+        said = [text or "" for text in texts]
         found, valids = self.projection_f(said, spaces) if self._style else self.projection_f(said)
-        return [None if text is None else action for text, action in zip(texts, found, strict=True)], valids
+        actions = [None if text is None else action for text, action in zip(texts, found, strict=True)]
+        shown, rewards, dones, infos = self.envs.step(actions)
+        for row, (text, action) in enumerate(zip(texts, actions, strict=True)):
+            if text is not None and "finished" not in infos[row]:
+                told = names[row].get(action, "none") if names[row] else action
+                self._prompts.add(row, shown[row], str(told))
+        judged = [{**info, "is_action_valid": to_numpy(valid)} for info, valid in zip(infos, valids, strict=True)]
+        return self._observations(shown), np.array(rewards, float), np.array(dones, bool), judged
 
     def _observations(self, shown: Sequence[Any]) -> Observations:
-        offered = zip(self._names, self.envs.get_available_actions(), strict=True)
-        texts = [
-            self._prompts.write(row, [names.get(each, each) for each in actions], is_text=not names)
-            for row, (names, actions) in enumerate(offered)
-        ]
-        return {"text": texts, "image": _images(shown), "anchor": list(shown)}
+        offered = zip(self.envs.action_names(), self.envs.get_available_actions(), strict=True)
+        texts = [self._prompts.write(row, *each) for row, each in enumerate(offered)]
+        return {"text": texts, "image": _images(shown), "anchor": shown}
 
     # Results
 
@@ -166,11 +141,11 @@ class EnvironmentManagerBase(Closing):
         Returns:
             ``success_rate``, float ``(n,)``.
         """
-        found = []
-        for infos, rows in zip(total_infos, total_batch_list, strict=True):
-            active = [info for info, row in zip(infos, rows, strict=True) if row["active_masks"]]
-            found += [float(info[key] or 0) for info in active[-1:] for key in SUCCESS_KEYS if key in info][:1] or [0.0]
-        return {"success_rate": np.array(found)}
+        last = [
+            [info for info, row in zip(infos, rows, strict=True) if row["active_masks"]][-1:]
+            for infos, rows in zip(total_infos, total_batch_list, strict=True)
+        ]
+        return {"success_rate": np.array([float(any(map(success_of, infos))) for infos in last])}
 
     def close(self) -> None:
         """Close the environments; may be called twice."""
@@ -220,10 +195,6 @@ MANAGERS: dict[str, type[EnvironmentManagerBase]] = {
     str(manager.env_type): manager for manager in EnvironmentManagerBase.__subclasses__()
 }
 """The manager of each type; other types, and mixed types, use the base class."""
-
-
-def _get(section: Any, name: str) -> Any:
-    return section.get(name) if hasattr(section, "get") else getattr(section, name, None)
 
 
 def _images(shown: Sequence[Any]) -> np.ndarray | None:

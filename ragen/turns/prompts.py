@@ -5,7 +5,7 @@ The texts are the project's templates with other words; see :mod:`ragen.llm_agen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ragen.llm_agent.prompts.conversation import (
@@ -13,7 +13,7 @@ from ragen.llm_agent.prompts.conversation import (
     ConversationBuilder,
     TagPrompt,
     instruction,
-    prompt_rows,
+    row_of,
 )
 from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.prompts.settings import SINGLE, ContextSettings
@@ -64,18 +64,12 @@ class StepPrompts:
     """Writes the prompts of environments, and keeps what they have shown and what was done since their resets."""
 
     def __init__(
-        self,
-        env_types: Sequence[str],
-        configs: Sequence[Any],
-        history_length: int,
-        thinks: bool = False,
-        templates: Mapping[str, Any] | None = None,
+        self, games: Iterable[tuple[str, Any]], history_length: int, thinks: bool, templates: Mapping[str, Any]
     ) -> None:
         """Read the texts.
 
         Args:
-            env_types: The type of each environment.
-            configs: Its configuration, whose symbols are explained; None explains none.
+            games: The type of each environment, and its configuration, whose symbols are explained; None explains none.
             history_length: Maximum number of past steps in a prompt.
             thinks: Whether to require a thought between ``<think>`` and ``</think>`` before the action.
             templates: Custom texts: fields of :class:`~ragen.llm_agent.prompts.templates.PromptTemplate`.
@@ -83,45 +77,40 @@ class StepPrompts:
         Raises:
             ConfigError: A text cannot be filled in.
         """
-        words = filled(STEP_PROMPTS, templates or {}, "templates")
-        settings = ContextSettings(window=max(0, history_length) + 1, window_mode=SINGLE, template=words)
+        self._window = history_length + 1
+        words = filled(STEP_PROMPTS, templates, "templates")
+        settings = ContextSettings(window=self._window, window_mode=SINGLE, template=words)
         prompts = {}
-        for place, (env_type, config) in enumerate(zip(env_types, configs, strict=True)):
+        for row, (env_type, config) in enumerate(games):
             rules = instruction(_TASKS.get(env_type, "You play a game, one action a turn."), config, settings)
             form = _THINK * thinks + _ANSWERS.get(env_type, "<action> [one action] </action>")
-            prompts[str(place)] = TagPrompt(rules, form)
+            prompts[str(row)] = TagPrompt(rules, form)
         self._chats = ConversationBuilder(settings, prompts, {}, ControlTokens([]), "none")
-        self._rollouts: list[dict[str, Any]] = [{"tag": tag, "history": []} for tag in prompts]
+        self._histories: list[list[dict[str, str]]] = [[] for _ in prompts]
 
-    def begin(self, observations: Sequence[Any]) -> None:
-        """Begin episodes that show these observations."""
-        for rollout, seen in zip(self._rollouts, observations, strict=True):
-            rollout["history"] = [{"state": _text(seen)}]
+    def add(self, row: int, observation: Any, action: str | None = None) -> None:
+        """Add an observation of an environment: the first of an episode, or that after an action with this name."""
+        history = self._histories[row]
+        if action is None:
+            history.clear()
+        else:
+            history[-1] = {"state": history[-1]["state"].replace(IMAGE_MARK, "an image"), "llm_response": action}
+        history.append({"state": observation if isinstance(observation, str) else IMAGE_MARK})
 
-    def add(self, row: int, action: str, observation: Any) -> None:
-        """Add a step of an environment: the name of its action, and the observation after it."""
-        history = self._rollouts[row]["history"]
-        told = history[-1]["state"].replace(IMAGE_MARK, "an image")
-        history[-1:] = [{"state": told, "llm_response": action}, {"state": _text(observation)}]
-
-    def write(self, row: int, actions: Sequence[Any], is_text: bool) -> str:
+    def write(self, row: int, names: Mapping[Any, str], actions: Sequence[Any]) -> str:
         """The prompt of an environment's open turn.
 
         Args:
             row: The environment.
-            actions: The names of what it can do now.
-            is_text: Whether its actions are texts; such environments tell the task once, in their first observation.
+            names: The names of keys. Without any, actions are texts; such environments tell the task once, in their
+                first observation.
+            actions: What it can do now: keys or texts.
         """
-        rollout, window = self._rollouts[row], self._chats.settings.window or 1
-        first, now = rollout["history"][0]["state"], rollout["history"][-1]["state"]
-        if is_text and len(rollout["history"]) > window:
-            now = f"At first:\n{first}\nNow:\n{now}"
-        history = [*rollout["history"][:-1], {"state": now}]
-        (message,) = self._chats.messages(prompt_rows([{**rollout, "history": history}], window)[0])
-        offer = f"\nAvailable actions: {', '.join(map(str, actions))}" if actions else ""
-        return message["content"] + offer
-
-
-def _text(observation: Any) -> str:
-    """An observation as shown in prompts, with a mark in place of an image."""
-    return observation if isinstance(observation, str) else IMAGE_MARK
+        history, turns = self._histories[row], len(self._histories[row])
+        *told, now = history
+        if not names and turns > self._window:
+            now = {"state": f"At first:\n{history[0]['state']}\nNow:\n{now['state']}"}
+        rollout = {"tag": str(row), "history": [*told, now]}
+        (message,) = self._chats.messages(row_of(row, rollout, turns, self._window, is_prompt=True))
+        offer = ", ".join(str(names.get(each, each)) for each in actions)
+        return message["content"] + (f"\nAvailable actions: {offer}" if offer else "")

@@ -11,6 +11,7 @@ from ragen.errors import CollectError, InputError
 from ragen.llm_agent.prompts.replies import create_projection_function
 from ragen.turns.container import MultiProcessEnvironmentContainer
 from ragen.turns.managers import SokobanEnvironmentManager
+from ragen.validity import env_error
 from support.image_processor import TOKENS, StandInProcessor
 from support.later import collecting, shipped
 from support.stand_ins import StandInActor, StandInWorkers, any_move
@@ -122,9 +123,8 @@ def test_an_environment_that_fails_counts_as_no_failure_of_the_model(is_train, s
             return shown, rewards, dones, infos
 
         alter(envs, change)
-        batch = collector.multi_turn_loop(prompts(4), StandInActor(), envs, is_train)
-    assert collector.failures == {1: "it broke"}
-    assert [each["env_error"] for each in collector.played] == [None, "it broke", None, None]
+        batch = collector.multi_turn_loop(prompts(), StandInActor(), envs, is_train)
+    assert list(map(env_error, collector.played)) == [None, "it broke", None, None]
     assert sorted(set(batch.non_tensor_batch["env_ids"])) == shown
     assert set(batch.non_tensor_batch["success_rate"]) == {1.0}
 
@@ -146,27 +146,23 @@ def test_prompts_that_are_too_long_lose_what_is_asked_for(truncation):
 # Groups
 
 
-NAN = float("nan")  # of a trajectory that failed, which has no vote
-
-
 @pytest.mark.parametrize(
-    ("rewards", "more", "kept"),
+    ("rewards", "last_try", "kept"),
     [
-        ([1, 1, 0, 2, 3, 3 + 1e-9], {"config": config()}, [2, 3]),
-        ([1, NAN, 0, 0, 1, 2, NAN, NAN], {"group_n": 2}, [4, 5]),
-        ([1, 1, 0, 2], {"last_try": True}, [0, 1, 2, 3]),
-        ([1, 1, 1], {"group_n": 2}, None),
-        ([1, 1], {}, None),
+        ([1, 1, 0, 2, 3, 3 + 1e-9], False, [2, 3]),
+        ([1, 1, 2, 2], False, []),
+        ([1, 1, 0, 2], True, [0, 1, 2, 3]),
+        ([1, 1, 1], False, None),
     ],
 )
-def test_groups_whose_rewards_are_all_equal_are_left_out(rewards, more, kept):
+def test_groups_whose_rewards_are_all_equal_are_left_out(rewards, last_try, kept):
     numbers = np.arange(len(rewards))
     given = list(numbers), np.array(rewards, np.float32), numbers, {"success_rate": numbers}, numbers, numbers
     if kept is None:
         with pytest.raises(InputError):
-            collecting.filter_group_data(*given, **more)
+            collecting.filter_group_data(*given, config(), last_try)
     else:
-        rows, _, *others = collecting.filter_group_data(*given, **more)
+        rows, _, *others = collecting.filter_group_data(*given, config(), last_try)
         assert rows == kept == others[1].pop("success_rate").tolist()
         assert [each.tolist() for each in (others[0], *others[2:])] == [kept] * 3
 

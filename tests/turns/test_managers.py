@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ragen.llm_agent.prompts.replies import create_projection_function
 from ragen.turns.container import MultiProcessEnvironmentContainer
 from ragen.turns.managers import (
@@ -19,8 +21,8 @@ UP, DOWN = "<action>up</action>", "<action>down</action>"
 def manager(env_type: str = "sokoban", count: int = 2, env_name: Any = None, **more: Any) -> EnvironmentManagerBase:
     kwargs = more.pop("env_kwargs", SOKOBAN if env_type == "sokoban" else None)
     envs = MultiProcessEnvironmentContainer(env_type, 1, count, 42, kwargs, settings={"use_lanes": False})
-    projection = more.pop("projection", None) or create_projection_function(env_type, more.pop("style", "ragen"))
-    return MANAGERS.get(env_type, EnvironmentManagerBase)(envs, projection, env_name or env_type, **more)
+    project = create_projection_function(env_type)
+    return MANAGERS.get(env_type, EnvironmentManagerBase)(envs, project, env_name or env_type, **more)
 
 
 def test_observations_are_prompts_and_anchors_without_a_word_added():
@@ -51,12 +53,6 @@ def test_histories_show_what_was_seen_before_each_action_and_count_from_the_rese
         assert "Observation" not in envs.reset()[0]["text"][0]
 
 
-def test_no_history_is_shown_where_none_is_wanted():
-    with manager(count=1, history_length=0) as envs:
-        envs.reset()
-        assert "Observation" not in envs.step([UP])[0]["text"][0]
-
-
 def test_templates_of_ones_own_fill_the_same_slots():
     mine = {"turn": "{observation}|{turn}", "window": {"before": "{completed}/{shown}", "turn": "{observation}"}}
     with manager(count=1, templates=mine) as envs:
@@ -64,13 +60,15 @@ def test_templates_of_ones_own_fill_the_same_slots():
         assert "\n\n1/1\n\n" in envs.step([UP])[0]["text"][0]
 
 
-def test_verl_agents_configuration_is_taken_for_the_name():
-    as_dict = {"env": {"env_name": "Sokoban", "history_length": 1}}
-    as_object = SimpleNamespace(env=SimpleNamespace(env_name="Sokoban", history_length=1))
-    for config in (as_dict, as_object):
-        with manager(env_name=config) as envs:
-            assert envs.env_name == "Sokoban" and envs.history_length == 1
-            envs.reset([{"seed": 7}, None])
+@pytest.mark.parametrize("kind", [dict, SimpleNamespace])
+@pytest.mark.parametrize("history_length", [0, 1])
+def test_verl_agents_configuration_is_taken_for_the_name(kind, history_length):
+    with manager(env_name=kind(env=kind(env_name="Sokoban", history_length=history_length))) as envs:
+        assert (envs.env_name, envs.history_length) == ("Sokoban", history_length)
+        first = envs.reset([{"seed": 7}, None])[0]["anchor"]
+        assert first[0] != first[1]
+        envs.step([UP, UP])
+        assert envs.step([UP, UP])[0]["text"][0].count("[Observation ") == history_length
 
 
 def test_success_is_that_of_the_last_active_step():

@@ -77,11 +77,9 @@ def test_a_configuration_that_cannot_work_is_refused_by_name(wrong):
 
 
 def test_types_say_what_they_take():
-    types = get_supported_environment_types()
-    assert set(types[:6]) == {"sokoban", "frozen_lake", "bandit", "countdown", "metamathqa", "webshop"}
-    assert set(types) == set(ragen.env.REGISTERED_ENVS)
+    assert set(get_supported_environment_types()) == set(ragen.env.REGISTERED_ENVS)
     told = get_environment_requirements("sokoban")
-    assert told["actions"] == "discrete" and told["action_lookup"][1] == "Up" and told["env_kwargs"]["num_boxes"] == 3
+    assert told["actions"] == "discrete" and told["env_kwargs"]["num_boxes"] == 3
     assert get_environment_requirements("webshop")["actions"] == "text"
     with create_single_environment_for_testing("frozen_lake", 1, {"size": 5}) as envs:
         assert len(envs.reset()[0]["text"]) == 1

@@ -37,10 +37,16 @@ class BatchBuilder:
     tokenizer: Any
     processor: Any = None
 
-    def tensors(self, encoded: Sequence[EncodedChat], layout: Layout | None = None) -> dict[str, Any]:
+    def tensors(self, encoded: Sequence[EncodedChat], layout: Layout) -> dict[str, Any]:
         """The tokens of rows; see :func:`.token_tensors`."""
-        layout = layout or Layout([len(chat.ids) for chat in encoded])
         return token_tensors(encoded, layout, pad_id(self.tokenizer), self.processor)
+
+    def prompts(
+        self, rows: Sequence[Row], chats: Sequence[Any], encoded: Sequence[EncodedChat], width: int = 0
+    ) -> DataProto:
+        """The batch of prompts, padded on the left to at least a width."""
+        layout = Layout([len(chat.ids) for chat in encoded], least=width)
+        return data_proto(self.tensors(encoded, layout), self.columns(rows, chats, encoded), {})
 
     def columns(self, rows: Sequence[Row], chats: Sequence[Any], encoded: Sequence[EncodedChat]) -> dict[str, Any]:
         """The objects of rows, for which neither torch nor verl is imported."""
@@ -56,18 +62,24 @@ class BatchBuilder:
         return objects | (image_objects(encoded) if self.processor is not None else {})
 
     def training(
-        self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], layout: Layout | None = None
+        self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], width: int | None = None
     ) -> DataProto:
-        """The training batch of these rows of some rollouts, padded on the left unless another layout is given.
+        """The training batch of these rows of some rollouts, padded on the left.
+
+        With a width, the batch has verl's layout for rows of one reply: ``prompts``, padded on the left to at least
+        this width, and then ``responses``.
 
         A failed trajectory is alone in its group: RAGEN's trainers, which compare the rows of equal ``group_ids``, need
         not know of failures.
         """
         encoded, chats = [each.encoded for each in rows], [each.chat for each in rows]
-        layout = layout or Layout([len(chat.ids) for chat in encoded])
+        ends = None if width is None else [chat.replies[0][0] for chat in encoded]
+        layout = Layout([len(chat.ids) for chat in encoded], ends, width or 0)
         signal = signal_of(rollouts, self.settings)
         tensors = self.tensors(encoded, layout) | masks_of(rows, self.settings, signal, layout)
         tensors |= scores_of(rows, rollouts, self.settings, layout)
+        if width is not None:
+            tensors["prompts"] = tensors["input_ids"][:, : layout.first]
         log_probs = [each.log_probs for each in rows if each.length]
         if log_probs and None not in log_probs:
             tensors["rollout_log_probs"] = layout.values([each.log_probs or [] for each in rows])

@@ -18,12 +18,17 @@ ASYMMETRIC_BOUNDS = (-1.0, 3.0)
 Method = Callable[[np.ndarray], np.ndarray]
 
 
+def differ(scores: Sequence[float] | np.ndarray) -> bool:
+    """Whether the scores of a group differ by more than rounding."""
+    return len(scores) > 0 and bool(np.ptp(scores) > EPSILON)
+
+
 def _identity(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
 def _mean(scores: np.ndarray) -> np.ndarray:
-    return np.zeros_like(scores) if np.ptp(scores) <= EPSILON else scores - scores.mean()
+    return scores - scores.mean() if differ(scores) else np.zeros_like(scores)
 
 
 def _mean_std(scores: np.ndarray) -> np.ndarray:

@@ -96,18 +96,22 @@ def stretches(exchanges: Sequence[TokenExchange]) -> list[Span]:
     return runs
 
 
-def exchanged_row(row: Row, exchanges: Sequence[TokenExchange], reply: Message) -> TrainingRow:
+def exchanged_row(
+    row: Row, exchanges: Sequence[TokenExchange], reply: Message, shown: EncodedChat | None = None
+) -> TrainingRow:
     """The row of exchanges that each extend the previous one.
 
     Args:
         row: Their turns.
         exchanges: One for each turn.
         reply: The last reply as a message.
+        shown: A chat with the images of the prompts; None without images.
     """
     spans = [(len(prompt), len(prompt) + len(said)) for prompt, said in map(_tokens, exchanges)]
     prompt, said = _tokens(exchanges[-1])
     chat = [*exchanges[-1].messages, reply]
-    return TrainingRow(row, chat, EncodedChat(prompt + said, spans), _log_probs(exchanges, spans))
+    encoded = replace(shown or EncodedChat([]), ids=prompt + said, replies=spans)
+    return TrainingRow(row, chat, encoded, _log_probs(exchanges, spans))
 
 
 def _log_probs(exchanges: Sequence[TokenExchange], spans: Sequence[Span]) -> list[TokenScore] | None:

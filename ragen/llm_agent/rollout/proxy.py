@@ -183,7 +183,8 @@ class LLMAgentProxy(Closing):
             envs = self.val_parallel_envs if val else self.train_parallel_envs
             batch = collector.multi_turn_loop(dataproto, self, envs, is_train=not val)
             self.seconds = {"environments": time.perf_counter() - start}
-            self.failures, played = dict(collector.failures), collector.played
+            played = collector.played
+            self.failures = {each["env_id"]: each["error"] for each in played if each["error"] is not None}
         else:
             played = self.play(dataproto.meta_info or {}, val, asks_failed=True)
             _, ctx_manager = self.prepare(val)

@@ -232,6 +232,7 @@ class TrajectoryCollector:
 
         Raises:
             InputError: The number of rows in ``gen_batch`` does not match the environments.
+            BackendError: The actor answered too few prompts.
             CollectError: There is no row, or too few groups had differing rewards.
         """
         self.played = []
@@ -261,7 +262,7 @@ class TrajectoryCollector:
                 break
             prompts, encoded = self._prompts(active, obs)
             prompts.meta_info |= gen_batch.meta_info
-            replies = replies_of(actor_rollout_wg.generate_sequences(prompts), self.tokenizer)
+            replies = replies_of(actor_rollout_wg.generate_sequences(prompts), self.tokenizer, len(active))
             turns = list(zip(active, prompts.non_tensor_batch["messages_list"], encoded, replies, strict=True))
             texts = {each["env_id"]: reply.text for each, *_, reply in turns if reply.is_answer}
             shown, active = obs["anchor"], []
@@ -269,14 +270,17 @@ class TrajectoryCollector:
             for each, chat, prompt, reply in turns:
                 row, info = each["env_id"], infos[each["env_id"]]
                 if row in texts:
-                    turn = {"chat": chat, "prompt": prompt, "reply": reply, "llm_response": reply.text}
-                    turn |= {
+                    turn = {
                         "anchor_obs": shown[row],
+                        "chat": chat,
+                        "prompt": prompt,
+                        "reply": reply,
+                        "llm_response": reply.text,
+                        "is_action_valid": bool(info.get("is_action_valid", True)),
                         "reward": float(rewards[row]),
                         "info": info,
                         "active_masks": True,
                     }
-                    turn["is_action_valid"] = bool(info.get("is_action_valid", True))
                     each["history"].append(turn)
                     active += [] if dones[row] else [each]
                 else:
@@ -318,7 +322,7 @@ class TrajectoryCollector:
 
         Raises:
             CollectError: There were too few after the last try, and ``on_exhausted`` is ``raise``.
-            EnvsFailedError: More than half of all trajectories failed with their environments.
+            EnvsFailedError: A rollout gave no signal at all, and more than half of all trajectories had failed.
         """
         keys, size = self.config.algorithm.filter_groups, _group_size(self.config, envs)
         most = MAX_TRIES if keys.max_num_gen_batches is None else keys.max_num_gen_batches
@@ -326,10 +330,11 @@ class TrajectoryCollector:
         while True:
             played = self.vanilla_multi_turn_loop(gen_batch, actor_rollout_wg, envs)
             tries += 1
-            check_share(list(map(env_error, self.played)))  # with a service that is down, this would never end
+            signal = signal_of(played, self._settings)
+            if not any(signal):  # with a service that is down, this would never end
+                check_share(list(map(env_error, self.played)))
             if tries == most and keys.on_exhausted == "keep":
                 return found + played
-            signal = signal_of(played, self._settings)
             for start in range(0, len(played), size):
                 group = played[start : start + size]
                 known = zip(group, signal[start:], strict=False)

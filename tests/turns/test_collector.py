@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.errors import CollectError, InputError
+from ragen.errors import BackendError, CollectError, InputError
 from ragen.llm_agent.prompts.replies import create_projection_function
 from ragen.turns.container import MultiProcessEnvironmentContainer
 from ragen.turns.managers import SokobanEnvironmentManager
@@ -98,6 +98,15 @@ def test_worker_groups_are_given_multiples_of_their_size():
         batch = collector_of(config()).multi_turn_loop(prompts(), actor, envs)
     assert len(batch) == 12 and len(actor.asked) == 3
     assert batch.batch["responses"].shape[0] == 12 and "rollout_log_probs" in batch.batch.keys()  # noqa: SIM118
+
+
+def test_an_actor_that_answers_too_few_prompts_is_refused():
+    class Short(StandInActor):
+        def generate_sequences(self, prompts: Any) -> Any:
+            return super().generate_sequences(prompts)[:-1]
+
+    with managed() as envs, pytest.raises(BackendError):
+        collector_of(config()).multi_turn_loop(prompts(), Short(), envs)
 
 
 def test_prompts_of_a_data_set_are_repeated_for_groups_and_name_their_source():

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragen.config.loading import as_config
+from ragen.errors import BackendError
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.batches.dataproto import PromptBatch, TokenExchange, object_array, right_padded
 from ragen.llm_agent.prompts.replies import reply_texts
@@ -81,14 +82,20 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
     return DataProto.from_dict(tensors=_token_rows(replies, pad_id), non_tensors=columns, meta_info=meta_info)
 
 
-def replies_of(outputs: AnyBatch, tokenizer: Any) -> list[Reply]:
+def replies_of(outputs: AnyBatch, tokenizer: Any, asked: int) -> list[Reply]:
     """The replies in the output of an actor; see the module for columns.
 
     Args:
         outputs: ``response_texts``, or tokens in ``responses``, and further columns as far as the actor has them.
         tokenizer: Decodes tokens.
+        asked: The number of prompts.
+
+    Raises:
+        BackendError: The actor answered more or fewer.
     """
     texts, given = reply_texts(outputs, tokenizer), outputs.non_tensor_batch
+    if len(texts) != asked:
+        raise BackendError(f"the actor gave {len(texts)} replies to {asked} prompts; expected one each.")
     columns = (given.get(name, [None] * len(texts)) for name in ("exchanges", "errors", "out_of_context"))
     return [
         Reply(text, error=error, out_of_context=full)

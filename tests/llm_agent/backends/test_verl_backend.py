@@ -46,7 +46,7 @@ def answered(workers, *lengths):
     tensors = left_padded([[9] * length for length in lengths], PAD)
     columns = {"env_ids": object_array(range(len(lengths))), "messages_list": object_array([[] for _ in lengths])}
     prompts = batch_of(tensors, {"temperature": 0.3}, **columns)
-    return replies_of(VerlActor(workers, shipped()).generate_sequences(prompts), shipped())
+    return replies_of(VerlActor(workers, shipped()).generate_sequences(prompts), shipped(), len(lengths))
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 9])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+import envlanes
 from envlanes.errors import (  # noqa: F401  (some for the floors above)
     ConfigError,
     DivergenceError,
@@ -24,13 +25,10 @@ from envlanes.errors import (  # noqa: F401  (some for the floors above)
     StorageError,
     around_difference,
     counted,
-    described_with_place,
     did_you_mean,
     in_contrast,
     in_short,
     nearest,
-    own_folders,
-    place_of,
     shown_path,
     steady_repr,
     steady_text,
@@ -50,6 +48,30 @@ def install_command(extra: str = "") -> str:
     """
     extras = f"[{extra}]" if extra else ""
     return f"pip install -e '.{extras}' (in a clone of the repository)"
+
+
+def described_with_place(error: BaseException) -> str:
+    """An exception of a user's code for a message, such as ``ValueError: no door (my_env.py, line 12)``."""
+    place = place_of(error)
+    text = " ".join(steady_text(error).split())
+    return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({place})' if place else ''}"
+
+
+def place_of(error: BaseException) -> str:
+    """The line of a user's code that raised, such as ``my_env.py, line 12``; empty if it was not the user's.
+
+    It is the innermost line that is neither of this package nor of Python's libraries or an installed package.
+    """
+    import sysconfig  # here, since workers import this module
+    import traceback
+
+    folders = [
+        *map(os.path.dirname, (__file__, envlanes.__file__)),
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+    ]
+    libraries = ("<", *(f"{folder}{os.sep}" for folder in folders))
+    found = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(libraries)]
+    return f"{shown_path(found[-1].filename)}, line {found[-1].lineno}" if found else ""
 
 
 def one_line(error: BaseException) -> str:
@@ -88,8 +110,6 @@ def where_sought(module: str, error: BaseException) -> str:
 
 RagenError = EnvLanesError
 """The base of every error that this package, or the engine below it, raises on purpose."""
-
-own_folders.append(os.path.dirname(__file__))
 
 
 class UnknownEnvError(ConfigError, KeyError):

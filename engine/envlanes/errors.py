@@ -15,9 +15,6 @@ _VALUES = re.compile(
     r"(?<= returned ).*?(?=; expected )|'[^']*'|\"[^\"]*\"|0x[0-9a-f]+|\d+(?:\.\d+)?", re.DOTALL | re.IGNORECASE
 )
 
-own_folders = [os.path.dirname(__file__)]
-"""Folders whose code is never named as the place where a user's code raised; a package on the engine adds its own."""
-
 
 def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = str, cutoff: float = 0.6) -> str:
     """`` Did you mean 'sokoban'?``, to follow an error message; "" if no known name is similar.
@@ -106,27 +103,6 @@ def without_values(text: str) -> str:
     Failures of one cause differ in these alone; whatever lists failures counts those of an equal text together.
     """
     return _VALUES.sub("..", text)
-
-
-def described_with_place(error: BaseException) -> str:
-    """An exception of a user's code for a message, such as ``ValueError: no door (my_env.py, line 12)``."""
-    place = place_of(error)
-    text = " ".join(steady_text(error).split())
-    return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({place})' if place else ''}"
-
-
-def place_of(error: BaseException) -> str:
-    """The line of a user's code that raised, such as ``my_env.py, line 12``; empty if it was not the user's.
-
-    It is the innermost line that is neither of this package nor of Python's libraries or an installed package.
-    """
-    import sysconfig  # here, since workers import this module
-    import traceback
-
-    folders = [*own_folders, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))]
-    libraries = ("<", *(f"{folder}{os.sep}" for folder in folders))
-    found = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(libraries)]
-    return f"{shown_path(found[-1].filename)}, line {found[-1].lineno}" if found else ""
 
 
 def counted(count: int, one: str, many: str = "") -> str:

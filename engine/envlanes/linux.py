@@ -29,17 +29,6 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def wait_for_end_of(parent: int) -> None:
-    """Wait until the parent ends, however it does."""
-    # Blocked before it can be sent: a signal that came between the look at the parent and the wait would end this one.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
-    while os.getppid() == parent:
-        # The signal comes with the end of the parent's *thread* that forked, so look again. The minute is a
-        # second safety; no case that needs it is known.
-        signal.sigtimedwait({signal.SIGUSR1}, 60)
-
-
 def adopt_orphans() -> None:
     """Become the parent of this process's descendants whose own parents end, so that they can be found and ended."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -1,11 +1,11 @@
-"""The settings of an engine with their defaults and units, including ``es_manager.ray``."""
+"""The settings of an engine with their defaults and units."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from envlanes.errors import ConfigError, did_you_mean
@@ -18,61 +18,6 @@ BACKENDS = ("process", "executor", "ray")
 START_METHODS = ("forkserver", "spawn")
 ON_ENV_FAILURE = ("fallback", "truncate", "raise")
 MODES: tuple[Mode, ...] = (True, False, "auto")
-
-ALL, WORKERS = "all", "worker"
-
-
-@dataclass(frozen=True)
-class RayOptions:
-    """The part of a cluster to use.
-
-    Attributes:
-        address: Address of the cluster, as ``ray.init`` takes it; None for the one that this process is connected to,
-            or that ``RAY_ADDRESS`` names, or else for a local one that lasts as long as its workers.
-        num_cpus: Processors that each worker claims on its node; 0 for none.
-        resources: Custom resources that each worker claims on its node, by name.
-        nodes: ``"all"`` of them, ``"worker"`` for all but the head, or the ones that are named: by id (or how it
-            begins), address or host name.
-    """
-
-    address: str | None = None
-    num_cpus: float = 1
-    resources: Mapping[str, float] = field(default_factory=dict)
-    nodes: str | Sequence[str] = ALL
-
-    def __post_init__(self) -> None:
-        """Check every value.
-
-        Raises:
-            ConfigError: A value is invalid; the message names it and what was expected.
-        """
-        _check(self, _RAY_FIELDS, "ray.")
-        if reserved := {"CPU", "GPU", "memory", "object_store_memory"}.intersection(self.resources):
-            raise ConfigError(f"ray.resources.{min(reserved)}: that is not a custom resource; see ray.num_cpus.")
-        if (self.address or "").startswith("ray://"):
-            raise ConfigError(
-                f"ray.address = {self.address!r}: workers cannot be started over Ray Client, as the driver is not in "
-                "the cluster's network; run the program on a node of the cluster (`ray job submit` does), with address "
-                "'auto'."
-            )
-
-    @classmethod
-    def of(cls, values: Any) -> RayOptions:
-        """Options from a mapping; None for the defaults.
-
-        Raises:
-            ConfigError: There is no such option, or a value is invalid.
-        """
-        if values is None or isinstance(values, cls):
-            return values or cls()
-        if not isinstance(values, Mapping):
-            raise ConfigError(f"ray = {values!r}: expected a mapping such as {{num_cpus: 1, nodes: all}}.")
-        _refuse_unknown(cls, values, "ray.")
-        return cls(**{name: value for name, value in values.items() if value is not None})
-
-    def claims(self) -> dict[str, float]:
-        """The claims of one worker, by Ray's names."""
-        return {name: amount for name, amount in (("CPU", self.num_cpus), *self.resources.items()) if amount}
 
 
 @dataclass(frozen=True)
@@ -115,7 +60,7 @@ class Settings:
     on_env_failure: OnEnvFailure = "fallback"
     max_restarts: int = 3  # one or two in an episode may be an accident, such as memory that was short
     start_method: str = "forkserver"
-    ray: RayOptions = field(default_factory=RayOptions)
+    ray: Any = None
     preloaded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -124,8 +69,11 @@ class Settings:
         Raises:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
-        _check(self, _FIELDS)
-        object.__setattr__(self, "ray", RayOptions.of(self.ray))
+        check(self, _FIELDS)
+        if self.ray is not None:
+            from envlanes.kinds.ray_options import RayOptions
+
+            object.__setattr__(self, "ray", RayOptions.of(self.ray))
 
     @classmethod
     def of(cls, **values: Any) -> Settings:
@@ -134,7 +82,7 @@ class Settings:
         Raises:
             ConfigError: There is no such setting, or a value is invalid.
         """
-        _refuse_unknown(cls, values)
+        refuse_unknown(cls, values)
         return cls(**values)
 
     @property
@@ -150,14 +98,15 @@ def default_workers() -> int:
     return min(8, usable_cpus())
 
 
-def _check(values: Any, fields: Mapping[str, _Expected], prefix: str = "") -> None:
+def check(values: Any, fields: Mapping[str, Expected], prefix: str = "") -> None:
     """Raise an error for the first field that does not fit."""
     for name, (fits, expected) in fields.items():
         if not fits(value := getattr(values, name)):
             raise ConfigError(f"{prefix}{name} = {value!r}: expected {expected}.")
 
 
-def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str = "") -> None:
+def refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise an error for the first name that is no field of a class; it says what was meant."""
     known = [each.name for each in dataclasses.fields(cls)]
     for name in values:
         if name not in known:
@@ -165,50 +114,35 @@ def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str = "") -> No
             raise ConfigError(f"{prefix}{name} = {values[name]!r}: there is no such key.{meant}")
 
 
-_Expected = tuple[Callable[[Any], bool], str]  # whether a value fits, and what was expected
+Expected = tuple[Callable[[Any], bool], str]  # whether a value fits, and what was expected
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_amount(value: Any) -> bool:
+def is_amount(value: Any) -> bool:
+    """Whether a value is a finite number of at least 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
-def _integer(minimum: int) -> _Expected:
+def _integer(minimum: int) -> Expected:
     return lambda value: type(value) is int and value >= minimum, f"an integer of at least {minimum}"
 
 
-def _one_of(allowed: Sequence[Any]) -> _Expected:
+def _one_of(allowed: Sequence[Any]) -> Expected:
     return lambda value: repr(value) in map(repr, allowed), f"one of {allowed}"  # by its text: 1 equals True
 
 
-def _or_none(fits: Callable[[Any], bool], expected: str) -> _Expected:
+def or_none(fits: Callable[[Any], bool], expected: str) -> Expected:
+    """The same, or None."""
     return lambda value: value is None or fits(value), f"{expected}, or null"
 
 
-_TEXT = _or_none(_is_text, "a text")
-_SECONDS = (lambda value: _is_amount(value) and value > 0, "a finite number of seconds above 0")
-_FIELDS: dict[str, _Expected] = {
+_SECONDS = (lambda value: is_amount(value) and value > 0, "a finite number of seconds above 0")
+_FIELDS: dict[str, Expected] = {
     "use_lanes": _one_of(MODES),
     "backend": _one_of(BACKENDS),
     "start_method": _one_of(START_METHODS),
     "on_env_failure": _one_of(ON_ENV_FAILURE),
     **dict.fromkeys(("step_timeout", "reset_timeout", "startup_timeout"), _SECONDS),
-    "max_workers": _or_none(*_integer(1)),
+    "max_workers": or_none(*_integer(1)),
     "max_restarts": _integer(0),
     "sequential_env_types": (lambda value: not isinstance(value, str), "a list of names"),
-}
-_RAY_FIELDS: dict[str, _Expected] = {
-    "address": _TEXT,
-    "num_cpus": (_is_amount, "a number of at least 0"),
-    "resources": (
-        lambda value: isinstance(value, Mapping) and all(map(_is_amount, value.values())),
-        "a mapping of names to amounts",
-    ),
-    "nodes": (
-        lambda value: value in (ALL, WORKERS) or (type(value) is not str and bool(value) and all(map(_is_text, value))),
-        "'all', 'worker', or a list of nodes",
-    ),
 }

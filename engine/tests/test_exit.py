@@ -267,15 +267,6 @@ def test_a_signal_to_the_program_ends_everything(number, tmp_path, backend):
     assert (out, said) == ("", [])  # the standard library's tracker may tell of semaphores that it removes
 
 
-@of_processes
-@pytest.mark.parametrize("order", [1, -1])
-def test_nothing_is_left_of_a_program_whose_main_process_and_supervisor_are_killed(order, tmp_path, backend):
-    process = start_busy(tmp_path, backend, "leaves marked children")
-    for victim in [process.pid, *titled("envlanes supervisor")][::order]:
-        os.kill(victim, signal.SIGKILL)
-    finish(process)
-
-
 ENDS = {
     "end of script": "",
     "exception": "raise SystemExit('over')",

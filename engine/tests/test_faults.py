@@ -327,9 +327,9 @@ def test_what_a_killed_worker_left_running_is_ended_with_it():
 
 
 def left_behind(manager):
-    """Processes that are neither the supervisor, nor its watcher, nor workers."""
+    """Processes that are neither the supervisor nor workers."""
     known = {lane.pid for lane in manager.lane_stats()}
-    known.update(titled("envlanes supervisor"), titled("envlanes watcher"))
+    known.update(titled("envlanes supervisor"))
     return [pid for pid in processes() if pid not in known]
 
 

@@ -18,7 +18,7 @@ from envlanes.errors import ConfigError, LaneStartError
 from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import Node, NodeAgent
-from envlanes.settings import RayOptions
+from envlanes.kinds.ray_options import RayOptions
 from support.episodes import EnvStateManager, freeze, play, sequential, walks
 from support.leftovers import is_over, titled, until
 from support.simulated_nodes import SimulatedCluster

@@ -73,7 +73,7 @@ def honest():
 
 def ours():
     """Supervisors, workers and agents, wherever in the cluster, but for supervisors that stay."""
-    titles = "envlanes worker", "envlanes supervisor", "envlanes watcher", "ray::NodeAgent"
+    titles = "envlanes worker", "envlanes supervisor", "ray::NodeAgent"
     found = []
     for pid, title in leftovers.processes().items():
         if title.startswith(titles):

@@ -104,7 +104,7 @@ def supervisor():
 def kill_supervisor():
     """Kill the supervisor, and wait until its workers are gone too."""
     pid = supervisor()
-    family = {pid, *descendants(pid)} - set(titled("envlanes watcher"))
+    family = {pid, *descendants(pid)}
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: all(is_over(each) for each in family))
 

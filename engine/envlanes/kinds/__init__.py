@@ -47,8 +47,9 @@ def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> Worke
     if backend == "ray":
         from envlanes.kinds import ray_cluster
         from envlanes.kinds.ray import RayKind
+        from envlanes.kinds.ray_options import RayOptions
 
-        cluster = ray_cluster.RayCluster(settings.ray, start_method, preload)
+        cluster = ray_cluster.RayCluster(settings.ray or RayOptions(), start_method, preload)
         return RayKind(cluster, settings.max_workers, settings.startup_timeout)
     if backend == "executor":
         from envlanes.kinds.executor import ExecutorKind

@@ -183,7 +183,7 @@ class _ExecutorHandle(PipeHandle):
             else:  # the keeper ends it
                 self.ending = Ending(error="was still being started by the operating system")
             self._may_end.set()
-            self._channel.close()
+            self._opened.close()
         return self.ending
 
     def _end_process(self) -> Ending:

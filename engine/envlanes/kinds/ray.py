@@ -499,13 +499,6 @@ class NodeHandle(WorkerHandle):
             self._readable.close()
         return self._ending
 
-    def forget_in_child(self) -> None:
-        """See :meth:`WorkerHandle.forget_in_child`."""
-        self._lock = threading.RLock()
-        self._ending = self._ending or Ending(error="belongs to the process that this one was forked from")
-        self.fail("it was forgotten")
-        self._readable.close()
-
 
 class RayKind(WorkerKind):
     """Starts workers on nodes, through an agent on each.

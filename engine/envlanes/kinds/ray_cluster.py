@@ -13,7 +13,7 @@ from typing import Any
 
 from envlanes.errors import ConfigError, LaneStartError
 from envlanes.kinds.ray import ANSWER_TIMEOUT, Node, NodeAgent, versions
-from envlanes.settings import WORKERS, RayOptions
+from envlanes.kinds.ray_options import WORKERS, RayOptions
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from envlanes.errors import ConfigError, EnvLanesError, described_with_place, did_you_mean
+from envlanes.episode.outcome import describe
+from envlanes.errors import ConfigError, EnvLanesError, did_you_mean
 
 EQUAL, DIFFERENT, REFUSED, NOT_PLAYED = range(4)
 MANAGER = "ragen/llm_agent/es_manager.py"
@@ -139,7 +140,7 @@ def prove(checkout: Path, only: list[str]) -> int:
         ours = importlib.import_module("ragen.llm_agent.es_manager" if _is_ours(_text(checkout)) else OURS)
         envs = importlib.import_module("ragen.env").REGISTERED_ENVS
     except ImportError as error:
-        raise ConfigError(f"the checkout cannot be imported: {described_with_place(error)}.") from error
+        raise ConfigError(f"the checkout cannot be imported: {describe(error)}.") from error
     proof = _Proof(getattr(own, NAME), getattr(ours, NAME), envs, custom_envs)
     print(f"{where} and {OURS}, Python {sys.version.split()[0]}", flush=True)
     tags = only or list(custom_envs)
@@ -229,7 +230,7 @@ def _loaded(source: str, where: str) -> ModuleType:
         importlib.import_module("ragen.llm_agent")
         exec(compile(source, where, "exec"), vars(module))
     except Exception as error:
-        raise ConfigError(f"{where} cannot be imported here: {described_with_place(error)}.") from error
+        raise ConfigError(f"{where} cannot be imported here: {describe(error)}.") from error
     return module
 
 
@@ -241,7 +242,7 @@ def _custom_envs(checkout: Path) -> dict[str, Any]:
         found: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         return {str(tag): {"env_config": None, **entry} for tag, entry in found["custom_envs"].items()}
     except Exception as error:
-        raise ConfigError(f"{path} cannot be read: {described_with_place(error)}.") from error
+        raise ConfigError(f"{path} cannot be read: {describe(error)}.") from error
 
 
 # Playing
@@ -336,7 +337,7 @@ class _Proof:
                 if homes is not None and hasattr(manager, "home"):
                     homes |= {manager.home(entry["env_id"]).split()[0] for entry in manager.envs}
             except Exception as error:
-                return seen, described_with_place(error).partition("\n")[0]
+                return seen, describe(error).partition("\n")[0]
         return seen, ""
 
     def _kill(self, manager: Any, turn: int) -> None:

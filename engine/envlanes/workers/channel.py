@@ -139,6 +139,8 @@ class PipeHandle(WorkerHandle):
         ours.setblocking(False)
         self._channel = Channel(ours)
         self.ending: Ending | None = None
+        self._opened = contextlib.ExitStack()  # closed with the handle
+        self._opened.callback(self._channel.close)
         _handles.add(self)
 
     def send(self, message: Message) -> None:
@@ -186,18 +188,14 @@ class PipeHandle(WorkerHandle):
             return not self.unsent
         return False
 
-    def forget_in_child(self) -> None:
-        """See :meth:`WorkerHandle.forget_in_child`."""
-        self.ending = self.ending or Ending(error="belongs to the process that this one was forked from")
-        self._channel.close()
-
 
 _handles: weakref.WeakSet[PipeHandle] = weakref.WeakSet()  # also those that another thread is just making
 
 
 def _forget_in_child() -> None:
-    for handle in list(_handles):
-        handle.forget_in_child()
+    for handle in list(_handles):  # a copy of either end would hide the end of a worker, which is the parent's
+        handle.ending = handle.ending or Ending(error="belongs to the process that this one was forked from")
+        handle._opened.close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -183,9 +183,6 @@ class WorkerHandle(ABC):
         """Ask the worker to close its environments and end; whether its end will show at the descriptor."""
         return False
 
-    def forget_in_child(self) -> None:  # noqa: B027  # a kind without descriptors has nothing to forget
-        """In a fork of the main process: let go of what is shared with the worker, which is the parent's."""
-
 
 class WorkerKind(ABC):
     """A kind of workers, which it starts.

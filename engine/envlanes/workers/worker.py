@@ -266,12 +266,10 @@ class Worker:
         Returns:
             When to look for the first time where the worker is, on ``time.monotonic()``.
         """
-        assert self._request is not None and self.handle is not None
+        assert self._request is not None
         self._listens = time.monotonic()
-        if self._request.order.rebuilds or not self.handle.is_up:
-            return self.next_look()
-        # Nothing can be overdue before the first item's time has passed, wherever the worker is meanwhile.
-        return self._since + self._request.timeout
+        # Nothing can be overdue before the shortest time has passed, wherever the worker is meanwhile.
+        return self._since + self._request.shortest_timeout()
 
     def deadline(self) -> float:
         """When, on ``time.monotonic()``, what is being worked on is overdue."""
@@ -355,11 +353,9 @@ class Worker:
         return ending, index
 
     def forget_in_child(self) -> None:
-        """In a fork of the main process: let go of the worker, which is the parent's."""
+        """In a fork of the main process: forget the process, which is the parent's."""
         self.lock = threading.Lock()
-        handle, self.handle, self.current = self.handle, None, -1
-        if handle is not None:
-            handle.forget_in_child()
+        self.handle, self.current = None, -1
 
 
 class Answer(NamedTuple):

@@ -48,7 +48,7 @@ def processes() -> dict[int, str]:
                 if any(each.startswith(b"RAGEN_TESTED_BY=") for each in variables):  # another run's, to its end
                     _STRANGERS.add((pid, number))
                 continue
-            if STAYING and _stays(int(pid), folder):
+            if int(pid) in STAYING:
                 continue
             if _parent(folder) != os.getpid() or not _is_standard(Path(folder)):
                 found[int(pid)] = _title(Path(folder))
@@ -88,11 +88,6 @@ def _is_strange(pid: str) -> bool:
 
 
 _STRANGERS = {each for each in _running() if _is_strange(each[0])}  # older than all tests, so never left by one
-
-
-def _stays(pid: int, process: str) -> bool:
-    """Whether this is a supervisor that stays, or its watcher; their workers do not."""
-    return pid in STAYING or (_parent(process) in STAYING and _is_titled(_title(Path(process)), "envlanes watcher"))
 
 
 def _is_standard(process: Path) -> bool:

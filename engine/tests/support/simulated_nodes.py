@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from envlanes.kinds.ray import Node, NodeAgent, versions
-from envlanes.settings import RayOptions
+from envlanes.kinds.ray_options import RayOptions
 
 
 class SimulatedCluster:

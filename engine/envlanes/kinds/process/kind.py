@@ -114,10 +114,10 @@ class ProcessHandle(PipeHandle):
         """
         self._launcher = launcher
         self._token = secrets.token_hex(8)
-        self._opened = contextlib.ExitStack()  # closed with the handle
+        ours, theirs = socket.socketpair()
+        super().__init__(ours)
+        self._opened.enter_context(theirs)
         try:
-            ours, theirs = map(self._opened.enter_context, socket.socketpair())
-            super().__init__(ours)
             self._vitals = Vitals()
             self._opened.callback(self._vitals.close)
             launcher.start(self._token, name, [theirs.fileno(), self._vitals.fileno()])
@@ -145,11 +145,6 @@ class ProcessHandle(PipeHandle):
             self.ending = replace(ending, where=ending.where or self.where)
             self._opened.close()
         return self.ending
-
-    def forget_in_child(self) -> None:
-        """In a fork of the main process: let go of both ends of the connection; the worker is the parent's."""
-        super().forget_in_child()
-        self._opened.close()
 
 
 class Vitals:
@@ -286,6 +281,7 @@ class Launcher:
         self._lock = threading.RLock()
         self._commands.close()
         self._process.returncode = 0  # not this process's child: nothing to wait for, to kill or warn about
+        self._folder = ""
 
     def _ask(self, command: dict[str, Any]) -> dict[str, Any] | None:
         """Send a command and wait for its answer; None, and the supervisor killed, if none comes."""

@@ -25,7 +25,6 @@ Who ends whom:
     a worker's end is asked for               -> what it started in other groups is killed, its temporary files removed
     the supervisor ends with its work done    -> whatever else workers left is killed: it has adopted their orphans
     the supervisor is found dead              -> the main process kills what carries the supervisor's mark
-    main process and supervisor are SIGKILLed -> the watcher, a fork of the supervisor, does so in its place
 
 The mark is a variable of the environment, which the supervisor is started with and every descendant inherits; its value
 is random, so that no two supervisors share one.
@@ -256,22 +255,6 @@ def _kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _start_watcher(commands: socket.socket, folder: str) -> None:
-    """Start what kills all that carries the mark once this process has ended, unless this process ends it before."""
-    supervisor = os.getpid()
-    if not os.path.exists("/proc/self/environ") or os.fork():
-        return
-    try:
-        os.setsid()
-        commands.close()
-        set_title("envlanes watcher")
-        linux.wait_for_end_of(supervisor)
-        linux.kill_all_with(f"{MARK}={os.environ[MARK]}")
-        remove_tree(folder)
-    finally:
-        os._exit(0)
-
-
 def main(arguments: dict[str, Any]) -> None:
     """Entry point of the supervisor's interpreter.
 
@@ -288,9 +271,6 @@ def main(arguments: dict[str, Any]) -> None:
     commands = socket.socket(fileno=arguments["commands"])
     # The main process shares the socket's flags: a default timeout there makes it non-blocking here too.
     commands.settimeout(None)
-    # Before any module is imported: it must outlive one that crashes, and a fork would lack the threads that one may
-    # start.
-    _start_watcher(commands, arguments["folder"])
     bare.make(arguments["bare"])
     for module in arguments["preload"]:
         with contextlib.suppress(Exception):  # it raises again in the worker that needs it

@@ -1,12 +1,11 @@
 """The engine: each environment lives in one process, plays its turns there, and survives failures.
 
     from envlanes import Engine, EnvSpec, Settings
-    from envlanes.ragen.turn import TEXT, Turn
 
-    specs = [EnvSpec.of(MyEnv, MyConfig(), env_id=i, game=TEXT) for i in range(64)]
+    specs = [EnvSpec.of(MyEnv, MyConfig(), env_id=i, game=MyGame()) for i in range(64)]
     with Engine(specs, Settings(use_lanes="auto")) as engine:
         observations = engine.reset({i: seed for i in range(64)})            # by env_id; or EnvFailed
-        results = engine.play({i: Turn(("Up",), 10) for i in range(64)})     # by env_id; or EnvFailed; committed
+        results = engine.play({i: "Up" for i in range(64)})                  # by env_id; or EnvFailed; committed
 
 ``docs/architecture.md`` explains the design. Nothing here imports torch, verl, hydra, ray or transformers.
 """

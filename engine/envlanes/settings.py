@@ -43,7 +43,7 @@ class Settings:
             (per call, of kills that may come from outside); also the number of times that an
             environment's worker may be killed, perhaps externally, during its turn.
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
-        ray: The nodes of a cluster to use and the resources to claim there; options or a mapping of them.
+        ray: The nodes of a cluster to use and the resources to claim there: :class:`.RayOptions`, or a mapping of them.
         preloaded: Prefix of names of modules that are imported once for all workers, such as ``"my_envs."``, where
             such a module defines an environment's class.
     """
@@ -70,10 +70,6 @@ class Settings:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
         check(self, _FIELDS)
-        if self.ray is not None:
-            from envlanes.kinds.ray_options import RayOptions
-
-            object.__setattr__(self, "ray", RayOptions.of(self.ray))
 
     @classmethod
     def of(cls, **values: Any) -> Settings:

@@ -2,7 +2,7 @@
 
 The engine, its journals and its workers carry any picklable action and any observation. Everything they do to an
 environment goes through a :class:`Game`, in the main process and in workers alike:
-``envlanes.ragen`` and ``envlanes.gym`` have one each.
+``envlanes.gym`` has one for gymnasium's.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> Worke
         from envlanes.kinds.ray import RayKind
         from envlanes.kinds.ray_options import RayOptions
 
-        cluster = ray_cluster.RayCluster(settings.ray or RayOptions(), start_method, preload)
+        cluster = ray_cluster.RayCluster(RayOptions.of(settings.ray), start_method, preload)
         return RayKind(cluster, settings.max_workers, settings.startup_timeout)
     if backend == "executor":
         from envlanes.kinds.executor import ExecutorKind

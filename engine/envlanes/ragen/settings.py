@@ -13,6 +13,7 @@ from envlanes.episode.game import Game
 from envlanes.episode.spec import EnvSpec
 from envlanes.errors import ConfigError, did_you_mean, in_short
 from envlanes.failures import OnFailure, ignore
+from envlanes.kinds.ray_options import RayOptions
 from envlanes.ragen.metrics import RULES, Rules
 from envlanes.ragen.seeds import checked_seed
 from envlanes.ragen.turn import TEXT
@@ -201,7 +202,8 @@ def engine_settings(general: Mapping[str, Any], **further: Any) -> Settings:
     given = {key: value for key, value in general.items() if key in ENGINE_KEYS and value is not None}
     mode = general.get("use_multiprocessing")
     try:
-        return Settings(**{"use_lanes": "auto" if mode is None else mode, "preloaded": ("ragen.",), **given, **further})
+        known = {"use_lanes": "auto" if mode is None else mode, "preloaded": ("ragen.",), **given, **further}
+        return Settings(**{**known, "ray": RayOptions.of(known.get("ray"))})
     except ConfigError as error:
         raise ConfigError(f"es_manager.{str(error).replace('use_lanes', 'use_multiprocessing', 1)}") from error
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 ALL = "all"
 """The name of the row over all tags in tables and results; no tag may have it."""
 CONFIDENCE = 0.95
+EPSILON = 1e-6  # scores that differ by at most this count as equal: RAGEN's number
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -112,6 +113,12 @@ def sign_test(differences: Sequence[float]) -> float:
     decided = better + worse
     tail = sum(comb(decided, lower) for lower in range(min(better, worse) + 1))
     return min(1.0, 2 * tail / 2**decided)
+
+
+def differ(scores: Iterable[float]) -> bool:
+    """Whether the scores of a group differ by more than rounding."""
+    ordered = sorted(scores)
+    return bool(ordered) and ordered[-1] - ordered[0] > EPSILON
 
 
 def mean(values: Sequence[float]) -> float:

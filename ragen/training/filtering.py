@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ragen.llm_agent.batches.normalization import differ
+from ragen.statistics import differ
 from ragen.training.trajectories import Group
 
 

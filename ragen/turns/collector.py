@@ -28,11 +28,11 @@ from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.batches.metrics import mean_metrics
-from ragen.llm_agent.batches.normalization import differ
 from ragen.llm_agent.batches.training_rows import TrainingRow, exchanged_row, signal_of, total_reward
 from ragen.llm_agent.prompts.conversation import Row, items_of, prompt_rows, turn_rows
 from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.prompts.settings import LIMITED, ContextSettings
+from ragen.statistics import differ
 from ragen.validity import check_share, env_error, is_valid
 
 if TYPE_CHECKING:

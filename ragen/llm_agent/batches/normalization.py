@@ -12,15 +12,11 @@ from typing import Any
 
 import numpy as np
 
-EPSILON = 1e-6
+from ragen.statistics import EPSILON, differ
+
 ASYMMETRIC_BOUNDS = (-1.0, 3.0)
 
 Method = Callable[[np.ndarray], np.ndarray]
-
-
-def differ(scores: Sequence[float] | np.ndarray) -> bool:
-    """Whether the scores of a group differ by more than rounding."""
-    return len(scores) > 0 and bool(np.ptp(scores) > EPSILON)
 
 
 def _identity(scores: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ US, MS, ENVS = 1e-6, 1e-3, 16
 
 def specs(envs=ENVS, group=4, tag="Tag", first=0, hint=None):
     kind = type(tag, (), {"cost_hint": hint})
-    return [EnvSpec(first + i, (first + i) // group, tag, tag.lower(), kind, None, TEXT) for i in range(envs)]
+    return [EnvSpec(first + i, (first + i) // group, tag, tag.lower(), TEXT, kind, None) for i in range(envs)]
 
 
 def spent(each, number=64, busy=1.0):

@@ -225,7 +225,7 @@ def _spec(about: Mapping[str, Any], env_type: str | None, folders: Sequence[str]
     env_class, config_class = resolve_env(name)
     if config_class is not None and config is not None:
         config = config_class(**config)
-    return EnvSpec(0, 0, str(about["tag"]), name, env_class, config, TEXT)
+    return EnvSpec(0, 0, str(about["tag"]), name, TEXT, env_class, config)
 
 
 def _check_files(values: Any, folders: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ TESTS = ROOT / "tests"
 
 def spec(env_class, env_id=0, tag="Tag", **fields):
     config = cases.WalkConfig(**fields)
-    return EnvSpec(env_id, 0, tag, f"support.check_cases:{env_class.__name__}", env_class, config, TEXT)
+    return EnvSpec(env_id, 0, tag, f"support.check_cases:{env_class.__name__}", TEXT, env_class, config)
 
 
 def engine_of(*specs, folder, in_lane=False, **settings):

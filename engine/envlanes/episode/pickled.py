@@ -21,7 +21,6 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from envlanes import bare
 from envlanes.episode import program
 from envlanes.episode.outcome import Raised
 from envlanes.episode.spec import EnvSpec
@@ -90,7 +89,6 @@ class PickledSpecs(NamedTuple):
     pickled: bytes
     settings: dict[str, Any]
     registered: bytes
-    packages: list[str]
 
     @classmethod
     def of(cls, specs: Sequence[EnvSpec]) -> PickledSpecs:
@@ -101,7 +99,7 @@ class PickledSpecs(NamedTuple):
         except Exception as error:
             reason = f"the environment's class or configuration cannot be pickled: {Raised.of(error, 'load').text}"
             pickled = _sent(reason)
-        return cls(specs[0].env_type, env_ids, pickled, program.settings_now(), _sent_registry(), bare.packages)
+        return cls(specs[0].env_type, env_ids, pickled, program.settings_now(), _sent_registry())
 
     def open(self) -> list[EnvSpec]:
         """The specs, their classes imported.
@@ -111,9 +109,7 @@ class PickledSpecs(NamedTuple):
             Exception: Unpickling them may raise anything.
         """
         program.take_over(self.settings)
-        if program.in_worker:
-            bare.make(self.packages)
-        # After the path and the bare packages: it imports the classes.
+        # After the path: it imports the classes.
         found = _received(self.pickled)
         if isinstance(found, str):
             raise EnvError(found)

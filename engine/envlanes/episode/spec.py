@@ -22,9 +22,9 @@ class EnvSpec:
         group_id: Group of environments that share type, configuration and seed.
         tag: Environments with the same tag are built alike, and measured, placed and named together.
         env_type: Registered name or ``"package.module:Class"`` path.
+        game: The kind of game.
         env_class: The class itself, or a callable that builds one.
         config: The environment's configuration object, if it has one.
-        game: The kind of game.
         env_config: The mapping from which ``config`` was made, if there was one.
     """
 
@@ -32,9 +32,9 @@ class EnvSpec:
     group_id: int
     tag: str
     env_type: str
+    game: Game  # before the class: its module is the first that a worker imports of all that it needs
     env_class: Any
     config: Any
-    game: Game
     env_config: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class EnvSpec:
         name = getattr(env_class, "__qualname__", type(env_class).__qualname__)
         path = f"{getattr(env_class, '__module__', '')}:{name}"
         group = env_id if group_id is None else group_id
-        return cls(env_id, group, tag or name, path, env_class, config, game)
+        return cls(env_id, group, tag or name, path, game, env_class, config)
 
     def describe(self) -> str:
         """The environment, for messages."""

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from envlanes import bare
 from envlanes.errors import ConfigError, did_you_mean, in_short
-from envlanes.ragen.games import GAME_2025
+from envlanes.ragen.games import GAME_2025, GAME_2026
 from envlanes.ragen.manager import RolloutManager
 from envlanes.ragen.metrics import Rules
 from envlanes.ragen.own_process import why_own_process
@@ -30,13 +29,11 @@ from envlanes.ragen.settings import (
     read_settings,
     tag_entry,
 )
-from envlanes.ragen.turn import TEXT
 from envlanes.settings import Settings
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 
 __all__ = ["EnvStateManager", "_worker_init", "_worker_step_single_env"]
 
-bare.leave_out("ragen", "ragen.env")  # a worker needs one environment, and neither verl nor all the others
 ENVS = importlib.import_module("ragen.env")  # the checkout's: whichever stands beside
 # Only RAGEN of 2026 has `ragen/patches`.
 RULES = Rules(2026 if importlib.util.find_spec("ragen.patches") else 2025, as_in_ragen=True)
@@ -85,7 +82,7 @@ def read_config(config: Any, mode: str) -> ManagerSettings:
     def entry(tag: str) -> Any:  # tags that are not used may have interpolations that cannot be resolved
         return _plain(tag_entry(custom_envs, tag))
 
-    game = TEXT if RULES.generation == 2026 else GAME_2025
+    game = GAME_2026 if RULES.generation == 2026 else GAME_2025
     return read_settings(
         ManagerSettings, sections, entry, mode, _resolve, partial(_engine_settings, general), RULES, game
     )

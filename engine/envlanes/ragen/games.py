@@ -1,11 +1,16 @@
-"""The games of RAGEN's checkouts; workers import this module, which imports nothing of RAGEN."""
+"""The games of RAGEN's checkouts, whose environments workers import without their packages' ``__init__``.
+
+A worker imports the module of an environment's game before that of its class: this one.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any, NamedTuple
 
+from envlanes.episode import program
 from envlanes.episode.values import copied
+from envlanes.ragen import bare
 from envlanes.ragen.turn import RagenGame, digest_observation, observe, play_turn
 
 
@@ -13,6 +18,10 @@ class Game2025(RagenGame):
     """RAGEN's game of 2025, in which a turn's ``raw_reward`` is that of its last action, as any other info."""
 
     play = staticmethod(partial(play_turn, sums_raw_reward=False))  # type: ignore[assignment]
+
+
+class Game2026(RagenGame):
+    """RAGEN's game of 2026, which is the package's own."""
 
 
 class Stepped(NamedTuple):
@@ -46,5 +55,8 @@ class StepGame(RagenGame):
         return Stepped(returned, shown, digest_observation(shown), returned[1], returned[2])
 
 
-GAME_2025 = Game2025()
+GAME_2025, GAME_2026 = Game2025(), Game2026()
 STEPS = StepGame()
+
+if program.in_worker:  # it needs one environment, and neither verl nor all the others
+    bare.make("ragen", "ragen.env")

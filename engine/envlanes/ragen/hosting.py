@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from envlanes import bare
 from envlanes.engine import Engine
 from envlanes.environments import EnvFailed
 from envlanes.episode import program
@@ -68,7 +67,6 @@ def hosted(classes: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     """
     if program.in_worker:  # it has imported the package that calls this
         return dict(classes)
-    bare.leave_out("ragen", "ragen.env")
     host = _Host(Settings.of(**{"use_lanes": True, "on_env_failure": "raise", **settings}))
     own = {name for name, env_class in classes.items() if why_own_process(env_class)}
     return {name: each if name in own else partial(host.build, name, each) for name, each in classes.items()}
@@ -88,6 +86,6 @@ class _Host:
                 self._engine = Engine((), self._settings)
                 atexit.register(self._engine.close)
             engine, number = self._engine, next(self._numbers)
-        spec = EnvSpec(number, number, env_type, env_type, env_class, config, STEPS)
+        spec = EnvSpec(number, number, env_type, env_type, STEPS, env_class, config)
         engine.add(spec, worker=number % self._settings.workers)
         return HostedEnv(engine, number)

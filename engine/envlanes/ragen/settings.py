@@ -175,7 +175,7 @@ def read_settings(
                 raise type(error)(f"custom_envs.{tag}.env_config: {error}") from error
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"custom_envs.{tag}.env_config = {dict(fields)!r}: {error}") from error
-            spec = EnvSpec(env_id, env_id // size, tag, env_type, env_class, own, game, fields)
+            spec = EnvSpec(env_id, env_id // size, tag, env_type, game, env_class, own, fields)
             entries.append(EnvEntry(spec, limit))
     seed = (config.get("seed") or {}).get(mode)
     return kind(

@@ -31,7 +31,7 @@ from dataclasses import replace
 from io import FileIO
 from typing import Any
 
-from envlanes import bare, linux
+from envlanes import linux
 from envlanes.errors import LaneStartError
 from envlanes.kinds.process import supervisor
 from envlanes.temporary import new_folder, remove_tree
@@ -214,9 +214,7 @@ class Launcher:
             unless_started.enter_context(self._commands)
             unless_started.callback(remove_tree, self._folder)
             self._process = subprocess.Popen(
-                supervisor.command_line(
-                    supervisor.__name__, {"commands": theirs.fileno(), "bare": bare.packages, **arguments}
-                ),
+                supervisor.command_line(supervisor.__name__, {"commands": theirs.fileno(), **arguments}),
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **own, OWN: " ".join([OWN, *own])},
                 pass_fds=[theirs.fileno()],

@@ -46,7 +46,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from envlanes import bare, linux
+from envlanes import linux
+from envlanes.episode import program
 from envlanes.temporary import remove_tree
 from envlanes.this_process import set_title
 
@@ -260,18 +261,18 @@ def main(arguments: dict[str, Any]) -> None:
 
     Args:
         arguments: ``commands``, the socket's descriptor; ``parent``, the main process's id; ``method``, how workers
-            are started; ``folder``, for temporary files; ``bare``, packages without their ``__init__``; ``preload``,
+            are started; ``folder``, for temporary files; ``preload``,
             modules that every fork needs, imported once for all of them. One that cannot be imported is left to the
             workers, which report it with the environment that wanted it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started this process may have blocked some
     set_title("envlanes supervisor")
+    program.in_worker = True  # for modules that are imported below: they prepare workers, and start none
     linux.adopt_orphans()
     commands = socket.socket(fileno=arguments["commands"])
     # The main process shares the socket's flags: a default timeout there makes it non-blocking here too.
     commands.settimeout(None)
-    bare.make(arguments["bare"])
     for module in arguments["preload"]:
         with contextlib.suppress(Exception):  # it raises again in the worker that needs it
             import_module(module)

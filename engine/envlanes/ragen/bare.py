@@ -10,17 +10,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
-
-packages: list[str] = []
-"""The packages that workers of this process make bare, parents first."""
-
-
-def leave_out(*names: str) -> None:
-    """Have workers of this process leave out the ``__init__`` of these packages."""
-    packages.extend(name for name in names if name not in packages)
 
 
 class _Bare(ModuleType):
@@ -37,8 +28,8 @@ class _Bare(ModuleType):
         return getattr(self, name)
 
 
-def make(names: Iterable[str]) -> None:
-    """In a worker: put bare modules in the places of packages that are not imported yet."""
+def make(*names: str) -> None:
+    """Put bare modules in the places of packages that are not imported yet, parents first."""
     for name in names:
         if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
             continue

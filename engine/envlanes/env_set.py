@@ -9,7 +9,6 @@ all reset together, placement is decided on again every :data:`REBALANCE_INTERVA
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -52,13 +51,6 @@ class EnvSet(Closing):
         # `detach` is atomic: of two threads that close, or of close() and the collector, one closes.
         if self._finalizer is not None and self._finalizer.detach():
             self._engine.close()
-
-    def __repr__(self) -> str:
-        """The number of environments per tag."""
-        engine = self._engine
-        tags = Counter(engine.spec(env_id).tag for env_id in engine.env_ids)
-        listed = ", ".join(f"{count} {tag}" for tag, count in tags.items()) or "no environments"
-        return f"<{type(self).__name__}: {listed}>"
 
     def _check_open(self) -> None:
         if self._finalizer is None or not self._finalizer.alive:

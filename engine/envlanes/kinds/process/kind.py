@@ -9,7 +9,7 @@ What belongs to whom, and what connects it:
     |   ProcessHandle, ...     |                                | fork, kill, reap
     |     Channel              |     messages             +--------------------------+
     |                          | <----------------------> | worker_main: Worker      |
-    |     Vitals               | < - -  shared file - - - |   Progress, faulthandler |
+    |     vitals               | < - -  shared file - - - |   Progress, faulthandler |
     +--------------------------+                          +--------------------------+
 """
 
@@ -118,8 +118,11 @@ class ProcessHandle(PipeHandle):
         super().__init__(ours)
         self._opened.enter_context(theirs)
         try:
-            self._vitals = Vitals()
-            self._opened.callback(self._vitals.close)
+            # A file for the worker's stacks, which begins with memory that the worker writes its position to.
+            self._vitals = self._opened.enter_context(FileIO(os.memfd_create("envlanes"), "r+"))
+            self._vitals.truncate(Progress.SIZE)
+            self._vitals.seek(Progress.SIZE)  # the worker shares the place that is written to next
+            self._progress = Progress(mmap.mmap(self._vitals.fileno(), Progress.SIZE))
             launcher.start(self._token, name, [theirs.fileno(), self._vitals.fileno()])
             theirs.close()  # at once: while any process has a copy, the worker's end does not show
         except BaseException:
@@ -128,64 +131,33 @@ class ProcessHandle(PipeHandle):
 
     def position(self) -> Position | None:
         """The worker's position; once it was ended, its last one."""
-        return self._vitals.position() if self.ending is None else self.ending.position
+        return self._progress.read() if self.ending is None else self.ending.position
 
     def stacks(self) -> str:
         """The stacks of all threads; a process that cannot even take a signal gives none. Takes 0.3 s at most."""
         if self.pid is None or self.ending is not None:
             return ""
-        return self._vitals.stacks(self.pid)
+        file = self._vitals.fileno()
+        begin = os.fstat(file).st_size
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGUSR2)
+        deadline, size = time.monotonic() + _STACKS_TIMEOUT, -1
+        while time.monotonic() < deadline and (size <= begin or size != os.fstat(file).st_size):
+            # `faulthandler` writes thread by thread, without a mark at the end: it is done if the size has not changed
+            # for a while. A longer pause cuts the stacks off.
+            size = os.fstat(file).st_size
+            time.sleep(0.02)
+        return os.pread(file, _STACKS_SIZE, begin).decode(errors="replace")
 
     def end(self) -> Ending:
         """Kill the worker, if it lives, and what it started as far as that is known; bounded in time."""
         if self.ending is None:
             ending = self._launcher.end(self._token, self.is_up)
             if ending.status is not None:
-                ending = replace(ending, position=self._vitals.position())  # only now that it cannot move any more
+                ending = replace(ending, position=self._progress.read())  # only now that it cannot move any more
             self.ending = replace(ending, where=ending.where or self.where)
             self._opened.close()
         return self.ending
-
-
-class Vitals:
-    """A file for the worker's stacks, which begins with memory that the worker writes its position to."""
-
-    def __init__(self) -> None:
-        """Open it.
-
-        Raises:
-            OSError: There can be no more descriptors.
-        """
-        self._file = FileIO(os.memfd_create("envlanes"), "r+")
-        self._file.truncate(Progress.SIZE)
-        self._file.seek(Progress.SIZE)  # the worker shares the place that is written to next
-        self._progress = Progress(mmap.mmap(self._file.fileno(), Progress.SIZE))
-
-    def fileno(self) -> int:
-        """The descriptor that the worker needs."""
-        return self._file.fileno()
-
-    def position(self) -> Position:
-        """The worker's position."""
-        return self._progress.read()
-
-    def stacks(self, pid: int) -> str:
-        """The stacks of all threads; a process that cannot even take a signal gives none. Takes 0.3 s at most."""
-        begin = os.fstat(self.fileno()).st_size
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGUSR2)
-        deadline, size = time.monotonic() + _STACKS_TIMEOUT, -1
-        while time.monotonic() < deadline and (size <= begin or size != os.fstat(self.fileno()).st_size):
-            # `faulthandler` writes thread by thread, without a mark at the end: it is done if the size has not changed
-            # for a while. A longer pause cuts the stacks off.
-            size = os.fstat(self.fileno()).st_size
-            time.sleep(0.02)
-        return os.pread(self.fileno(), _STACKS_SIZE, begin).decode(errors="replace")
-
-    def close(self) -> None:
-        """Let go of it; the memory goes with its last user."""
-        self._file.close()
-        del self._progress
 
 
 class Launcher:
@@ -198,9 +170,6 @@ class Launcher:
             OSError: It cannot be started.
         """
         self._lock = threading.RLock()  # the garbage collector may end a worker while one is being started or ended
-        self._buffer = b""
-        self._answers: dict[str, dict[str, Any]] = {}
-        self._gave_up = False
         self._mark = secrets.token_hex(8)
         self._folder = ""
         with contextlib.suppress(OSError):  # else workers have their temporary files where this process has
@@ -221,6 +190,7 @@ class Launcher:
                 start_new_session=True,  # an interrupt from the terminal goes to the main process alone
             )
             unless_started.pop_all()
+        self._answers = self._commands.makefile("rb")
 
     def is_alive(self) -> bool:
         """Whether this launcher can still start workers."""
@@ -242,14 +212,15 @@ class Launcher:
     def end(self, token: str, was_up: bool) -> Ending:
         """End a worker if it lives, with all it left behind as far as that is known; how it ended. Bounded in time."""
         with self._lock:
-            answer = self._ask({"do": "end", "token": token})
-        if answer is None:
-            how = self._describe_end()
-            return Ending(
-                error=f"ended with its supervisor process, which {how}"
-                if was_up
-                else f"could not be started (the supervisor process {how})"
-            )
+            try:
+                answer = self._ask({"do": "end", "token": token})
+            except (OSError, ValueError) as error:  # of half an answer
+                # Its sockets are closed a little before it has ended; one that does not answer is killed.
+                self._await_end(0.0 if isinstance(error, TimeoutError) else 1.0)
+                how = Ending(status=self._process.poll()).describe()
+                if was_up:
+                    return Ending(error=f"ended with its supervisor process, which {how}")
+                return Ending(error=f"could not be started (the supervisor process {how})")
         if answer["pid"] is None:
             return Ending(
                 error=f"could not be started ({answer['error'] or 'the supervisor was not asked to start it'})"
@@ -267,7 +238,7 @@ class Launcher:
             self._process.kill()
         except OSError:  # it has ended, or this was closed before
             pass
-        self._commands.close()
+        self._let_go()
         self._await_end(END_TIMEOUT)
         # Its own sweep is done if it says so; one that was killed, or gave up, has left what carries its mark.
         if self._process.returncode != 0:
@@ -277,29 +248,25 @@ class Launcher:
     def forget_in_child(self) -> None:
         """In a fork of the main process: let go of the socket, so that the supervisor sees the main process end."""
         self._lock = threading.RLock()
-        self._commands.close()
+        self._let_go()
         self._process.returncode = 0  # not this process's child: nothing to wait for, to kill or warn about
         self._folder = ""
 
-    def _ask(self, command: dict[str, Any]) -> dict[str, Any] | None:
-        """Send a command and wait for its answer; None, and the supervisor killed, if none comes."""
-        deadline = time.monotonic() + END_TIMEOUT
-        try:
-            self._commands.settimeout(END_TIMEOUT)
-            self._commands.sendall(json.dumps(command).encode() + b"\n")
-            while command["token"] not in self._answers:
-                # Never 0, which would make the socket non-blocking.
-                self._commands.settimeout(max(0.001, deadline - time.monotonic()))
-                received = self._commands.recv(4096)
-                if not received:
-                    raise ConnectionError("the supervisor closed its socket")
-                *lines, self._buffer = (self._buffer + received).split(b"\n")
-                self._answers.update({answer["token"]: answer for answer in map(json.loads, lines)})
-        except OSError as error:
-            self._gave_up |= isinstance(error, TimeoutError)
-            self._await_end(0.0 if self._gave_up else 1.0)  # its sockets are closed a little before it has ended
-            return None
-        return self._answers.pop(command["token"])
+    def _let_go(self) -> None:
+        self._answers.close()  # it has the descriptor too
+        self._commands.close()
+
+    def _ask(self, command: dict[str, Any]) -> Any:
+        """Send a command and wait for its answer.
+
+        Raises:
+            OSError: The supervisor has ended, or does not answer in time.
+        """
+        self._commands.sendall(json.dumps(command).encode() + b"\n")
+        for line in self._answers:
+            if (answer := json.loads(line))["token"] == command["token"]:
+                return answer
+        raise ConnectionError("the supervisor closed its socket")
 
     def _await_end(self, patience: float) -> None:
         """Wait for the supervisor's end so many seconds, then kill it."""
@@ -309,8 +276,3 @@ class Launcher:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_TIMEOUT)
-
-    def _describe_end(self) -> str:
-        if self._gave_up:
-            return f"did not answer within {END_TIMEOUT:g} s and was killed"
-        return Ending(status=self._process.poll()).describe()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from envlanes.environments import EnvFailed, Environments, EnvRecord
 from envlanes.episode.journal import Divergence, EpisodeJournal
@@ -50,6 +50,24 @@ class Failure:
 
 
 OnFailure = Callable[[Failure], str]
+
+
+class Finding(NamedTuple):
+    """What is wrong with an environment.
+
+    Attributes:
+        trouble: The kind of trouble.
+        text: The failure, in the same words wherever the environment lived.
+        error: The error for it; its text follows the other one in the message.
+        phase: The operation that failed; empty for that of the order.
+        is_shared: Whether others of its tag share the failure: it happened as their class was loaded.
+    """
+
+    trouble: Trouble
+    text: str
+    error: EnvLanesError
+    phase: str = ""
+    is_shared: bool = False
 
 
 class Requested(Protocol):
@@ -105,37 +123,40 @@ class Failures:
 
     def handle_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, requested: Requested) -> None:
         """Handle an exception or a divergence of an environment."""
-        spec, phase, start = record.spec, "", record.journal.start
         if isinstance(value, Divergence):
-            text = f"does not replay: {value.describe()}"
-            if value.snapshot is not None:
-                self.not_restored[spec.tag], phase = spec.env_type, LOADING
-                text = f"{text}, after load() of a snapshot of turn {value.snapshot}: save() or load() is incomplete"
-            elif start is not None and start.seed is None:
-                cure = "reset it with a seed, or declare `save` and `load` in its class"
-                text = f"{text} (its episode began without a seed: {cure})"
-            else:
-                self.not_deterministic[spec.tag] = spec.env_type
-                text = f"is not deterministic, and {text}"
-            self._decide(record, Trouble.DIVERGED, order, requested, DivergenceError(), text, phase)
+            finding = self._divergence(record, value)
         elif isinstance(value, TimedOut):
-            late = LaneTimeoutError(" in the main process")
-            late.add_note(value.trace)
-            self._decide(record, Trouble.RAISED, order, requested, late, value.text)
+            finding = Finding(Trouble.RAISED, value.text, LaneTimeoutError(" in the main process"))
+            finding.error.add_note(value.trace)
         else:
-            error, phase = EnvError(f" (during {value.phase})"), value.phase
-            error.__cause__ = value.exception()
-            if isinstance(error.__cause__, KeyboardInterrupt):  # in main, it would be Ctrl-C
+            cause, error = value.exception(), EnvError(f" (during {value.phase})")
+            error.__cause__ = cause
+            if isinstance(cause, KeyboardInterrupt):  # in main, it would be Ctrl-C
                 record.tries = record.tries._replace(may_end_main=True)
-            if phase == LOADING:
-                self.not_restored[spec.tag] = spec.env_type
-            trouble = Trouble.CANNOT_TRAVEL if phase in ("load", "send", "receive") else Trouble.RAISED
-            self._decide(record, trouble, order, requested, error, value.text, phase)
+            if value.phase == LOADING:
+                self.not_restored[record.spec.tag] = record.spec.env_type
+            travels = value.phase not in ("load", "send", "receive")
+            finding = Finding(Trouble.RAISED if travels else Trouble.CANNOT_TRAVEL, value.text, error, value.phase)
+        self._decide(record, finding, order, requested)
+
+    def _divergence(self, record: EnvRecord, value: Divergence) -> Finding:
+        spec, start, phase = record.spec, record.journal.start, ""
+        text = f"does not replay: {value.describe()}"
+        if value.snapshot is not None:
+            self.not_restored[spec.tag], phase = spec.env_type, LOADING
+            text = f"{text}, after load() of a snapshot of turn {value.snapshot}: save() or load() is incomplete"
+        elif start is not None and start.seed is None:
+            cure = "reset it with a seed, or declare `save` and `load` in its class"
+            text = f"{text} (its episode began without a seed: {cure})"
+        else:
+            self.not_deterministic[spec.tag] = spec.env_type
+            text = f"is not deterministic, and {text}"
+        return Finding(Trouble.DIVERGED, text, DivergenceError(), phase)
 
     def handle_lost(self, record: EnvRecord, requested: Requested) -> None:
         """Fail an environment whose state is gone and that declares that it cannot be replayed."""
         text = "its state was lost, and its class declares that it cannot be replayed"
-        self._decide(record, Trouble.LOST, Rebuild((), ()), requested, EnvError(), text)
+        self._decide(record, Finding(Trouble.LOST, text, EnvError()), Rebuild((), ()), requested)
 
     def _undo_move(self, record: EnvRecord, what: str) -> None:
         """Return an environment that failed where it moved to; from main, others of its type do not move any more."""
@@ -150,20 +171,11 @@ class Failures:
         self.environments.warn(story, (record.spec.tag, "moved"))
         self.placement.undo_move(record)
 
-    def _decide(
-        self,
-        record: EnvRecord,
-        trouble: Trouble,
-        order: Order,
-        requested: Requested,
-        error: EnvLanesError,
-        text: str,
-        phase: str = "",
-        shared: bool = False,
-    ) -> None:
-        """Decide about an environment that failed at an order, log it, and carry it out; ``error`` has the details."""
+    def _decide(self, record: EnvRecord, finding: Finding, order: Order, requested: Requested) -> None:
+        """Decide about an environment that failed at an order, log it, and carry it out."""
+        trouble, text, error, phase, is_shared = finding
         spec, phase, in_main, before = record.spec, phase or order.phase, record.worker is None, record.tries
-        action, tries = decide(trouble, before, self._settings, in_main=in_main, shared=shared)
+        action, tries = decide(trouble, before, self._settings, in_main=in_main, shared=is_shared)
         is_killed, what = tries.kills > before.kills, without_values(text)
         # A kill from outside says nothing of the new home: it is tried again there. And one that ends its process at a
         # turn must not end main.
@@ -220,7 +232,7 @@ class Failures:
                 error = LaneDiedError(f" ({', '.join(filter(None, [failure.worker, failure.ending.where]))})")
             if failure.stacks:
                 error.add_note(failure.stacks)
-            self._decide(record, trouble, order, requested, error, text, shared=len(blamed) > 1)
+            self._decide(record, Finding(trouble, text, error, is_shared=len(blamed) > 1), order, requested)
         if trouble is Trouble.ENDED:
             # Those of its type that moved with it go back: they have played there so far.
             first = self.environments.records[blamed[0]].spec

@@ -123,6 +123,7 @@ class ProcessHandle(PipeHandle):
             self._vitals.truncate(Progress.SIZE)
             self._vitals.seek(Progress.SIZE)  # the worker shares the place that is written to next
             self._progress = Progress(mmap.mmap(self._vitals.fileno(), Progress.SIZE))
+            self._opened.callback(delattr, self, "_progress")  # which has a copy of the descriptor
             launcher.start(self._token, name, [theirs.fileno(), self._vitals.fileno()])
             theirs.close()  # at once: while any process has a copy, the worker's end does not show
         except BaseException:

@@ -25,7 +25,6 @@ This is the kind for macOS and Windows. What its order is for:
 from __future__ import annotations
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import signal
@@ -39,7 +38,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from envlanes.errors import ConfigError, LaneStartError
-from envlanes.temporary import remove_tree, temporary_folder
+from envlanes.temporary import new_folder, remove_tree, temporary_folder
 from envlanes.this_process import usable_cpus
 from envlanes.workers.channel import PipeHandle
 from envlanes.workers.handle import Ending, Message, Position, Progress, WorkerGone, WorkerHandle, WorkerKind
@@ -49,7 +48,6 @@ _PATIENCE = 2.0  # seconds for operations that normally take milliseconds
 _LOST = 255  # the standard library's exit code where it could not read one from the fork server
 _MAX_DESCRIPTORS = 1024  # the usual limit of a process; a worker has just begun, and its descriptors are the lowest
 _PRELOADED = ["envlanes.workers.server", "envlanes.episode.host", "numpy"]
-_numbers = itertools.count()
 
 
 class ExecutorKind(WorkerKind):
@@ -118,7 +116,7 @@ class _ExecutorHandle(PipeHandle):
         folder, executor = "", None
         context: Any = self._context  # has all that an executor needs of one
         with contextlib.suppress(OSError):  # else it has its temporary files where this process has
-            folder = str(temporary_folder() / f"worker-{next(_numbers)}")
+            folder = new_folder()
         try:
             with theirs:  # the process has a copy then: the connection ends with it
                 if hasattr(signal, "pthread_sigmask"):
@@ -251,11 +249,16 @@ def _serve(work: Callable[..., None], *arguments: Any) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
                 stream.flush()
-        os._exit(code)
+        _exit(code)
 
 
 def _end_with_main() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    os._exit(1)
+    _exit(1)
+
+
+def _exit(code: int) -> None:
+    remove_tree(temporary_folder())  # this worker's, which the main process removes only if it lives
+    os._exit(code)

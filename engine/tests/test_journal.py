@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envlanes.errors import ConfigError
-from envlanes.journal import JournalFile, NotPlain, StorageError, packed
+from envlanes.ragen.journal import JournalFile, NotPlain, StorageError, packed
 
 EVENTS = [{"env": 0, "turn": 0, "gave": "a"}, {"env": 0, "turn": 1, "gave": "b"}]
 

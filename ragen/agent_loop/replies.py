@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from envlanes.journal import Event, JournalFile, NotPlain, packed, read_journal
+from envlanes.ragen.journal import Event, JournalFile, NotPlain, packed, read_journal
 from ragen.errors import ConfigError
 
 

@@ -30,7 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from envlanes.journal import JournalFile
+from envlanes.ragen.journal import JournalFile
 from envlanes.ragen.seeds import SEED_LIMIT, checked_seed
 from envlanes.ragen.turn import Observation, Turn
 from ragen.agent_loop.service import EnvService, read_entry

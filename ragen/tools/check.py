@@ -38,7 +38,7 @@ from envlanes.episode import program
 from envlanes.episode.game import Options, declares_snapshots
 from envlanes.episode.journal import difference
 from envlanes.episode.pickled import Pickled
-from envlanes.journal import NotPlain, packed
+from envlanes.ragen.journal import NotPlain, packed
 from envlanes.ragen.step import SUCCESS_KEYS
 from envlanes.ragen.turn import TEXT, RagenGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.stats import duration

@@ -33,7 +33,7 @@ from envlanes.episode.game import EpisodeStart
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.failures import Failure
-from envlanes.journal import Event, JournalFile, NotPlain, packed
+from envlanes.ragen.journal import Event, JournalFile, NotPlain, packed
 from envlanes.ragen.turn import RagenGame
 from envlanes.workers.orders import Play, Reset
 from ragen.errors import (

@@ -25,7 +25,7 @@ from envlanes.episode.game import Game
 from envlanes.episode.global_rng import EnvRng
 from envlanes.episode.journal import Change, difference
 from envlanes.interrupts import let_signals_pass
-from envlanes.journal import Event, read_journal
+from envlanes.ragen.journal import Event, read_journal
 from envlanes.ragen.turn import TEXT, Turn
 from ragen.env.registry import known_names, resolve_env
 from ragen.errors import CrashReportError, in_short

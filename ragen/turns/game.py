@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from envlanes.episode.game import Game, Options
-from envlanes.episode.values import copied, detached, digest_of
+from envlanes.episode.values import copied
+from envlanes.gym.digests import detached, digest_of
 from envlanes.ragen.step import SUCCESS_KEYS, check_success, checked_reward
 from envlanes.ragen.turn import action_lookup, options_for
 from envlanes.returned import wrong_step

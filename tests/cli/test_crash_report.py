@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec, Settings
-from envlanes.journal import JournalFile, packed, read_journal
+from envlanes.ragen.journal import JournalFile, packed, read_journal
 from envlanes.ragen.turn import TEXT, Turn
 from ragen.commands import REFUSED
 from ragen.errors import ConfigError

@@ -20,7 +20,8 @@ from envlanes.episode.game import EpisodeStart, Game, Options, declares_snapshot
 from envlanes.episode.global_rng import state_in_place
 from envlanes.episode.journal import Change
 from envlanes.episode.pickled import Pickled
-from envlanes.episode.values import copied, detached, digest_of
+from envlanes.episode.values import copied
+from envlanes.gym.digests import detached, digest_of
 from envlanes.returned import FIVE, REWARD, is_number, wrong, wrong_reset, wrong_step
 
 NEVER, NOW, AT_END = range(3)

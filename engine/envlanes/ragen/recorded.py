@@ -13,14 +13,14 @@ from typing import Any
 
 from envlanes.engine import Engine
 from envlanes.environments import EnvFailed
-from envlanes.journal import Event, JournalFile, NotPlain, packed
+from envlanes.ragen.journal import Event, JournalFile, NotPlain, packed
 from envlanes.ragen.turn import Turn, TurnResult, digest_observation
 
 log = logging.getLogger(__name__)
 
 
 class RecordedEpisodes:
-    """The current episode of each environment, in a :class:`~envlanes.journal.JournalFile`."""
+    """The current episode of each environment, in a :class:`~envlanes.ragen.journal.JournalFile`."""
 
     def __init__(self, engine: Engine, path: Path, about: Mapping[str, Any]) -> None:
         """Read the journal of an earlier process, or begin one.

@@ -1,4 +1,4 @@
-"""The replies of a run, in a :class:`~envlanes.journal.JournalFile`: written as they arrive, before they are played.
+"""The replies of a run, in a :class:`.JournalFile`: written as they arrive, before they are played.
 
 A later process with the same prompts takes its replies from there, and asks for the others. A reply is identified by
 its environment, turn and prompt, the sampling parameters, and the position of a backend whose samples depend on it.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envlanes.closing import Closing
-from envlanes.journal import Event, JournalFile
+from envlanes.ragen.journal import Event, JournalFile
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
 
 _DEFAULTS = {field.name: field.default for field in fields(Reply)}

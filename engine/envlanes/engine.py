@@ -93,11 +93,6 @@ class Engine(Closing):
 
     # Environments
 
-    @property
-    def env_ids(self) -> list[int]:
-        """The ids of all environments."""
-        return list(self.records)
-
     def spec(self, env_id: int) -> EnvSpec:
         """The environment's specification."""
         return self.records[env_id].spec

@@ -112,7 +112,7 @@ def test_a_fork_may_be_reset_and_removed_like_any_other(make):
     assert engine.reset({1: SEED + 1})[1] == other[0][-1]
     assert on(engine, [1], [TURN])[1] == other[1:]
     engine.remove([1, 2])
-    assert engine.env_ids == [0]
+    assert list(engine.records) == [0]
     engine.fork(0, [1])
     after = on(engine, [0, 1], [TURN])
     assert after[0] == after[1] == straight(TOYS["walk"], SEED, [TURN] * 5)[5:]
@@ -177,7 +177,7 @@ def test_a_fork_that_hangs_costs_its_time_and_is_refused(make, tmp_path):
     engine = began(make, Faulty, config=fault, reset_timeout=0.5, on_env_failure="truncate")
     with pytest.raises(ForkError, match="timed out"):
         engine.fork(0, [1])
-    assert engine.env_ids == [0]
+    assert list(engine.records) == [0]
 
 
 def test_what_has_failed_is_forked_from_a_turn_before(make, tmp_path):
@@ -202,7 +202,7 @@ def test_what_can_neither_be_loaded_nor_replayed_is_refused_and_plays_on(make, e
     engine = began(make, env_class)
     with pytest.raises(ForkError):
         engine.fork(0, [1], turn)
-    assert engine.env_ids == [0]
+    assert list(engine.records) == [0]
     assert not isinstance(engine.play({0: TURN})[0], EnvFailed)
 
 
@@ -223,7 +223,7 @@ def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(make
     with pytest.raises(error):
         engine.fork(*given)
     assert engine.fork(0, []) == {}
-    assert engine.env_ids == [0]
+    assert list(engine.records) == [0]
     with pytest.raises(StateError):
         make([EnvSpec.of(Walk, None, 0, game=TEXT)]).fork(0, [1])  # it was not reset
 

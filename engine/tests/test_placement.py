@@ -185,4 +185,4 @@ def test_true_sends_all_but_sequential_types_to_workers_and_false_none(mode, awa
     with Engine(environments, Settings(use_lanes=True, max_workers=2, sequential_env_types=sequential)) as engine:
         engine.use_lanes = mode
         engine.rebalance()
-        assert {env_id for env_id in engine.env_ids if engine.home(env_id) != "main"} == away
+        assert {env_id for env_id in engine.records if engine.home(env_id) != "main"} == away

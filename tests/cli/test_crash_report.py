@@ -35,7 +35,7 @@ def engine_of(*specs, folder, in_lane=False, **settings):
 def play(engine, turns=3, seed=11):
     """Play an episode of every environment until turns are over or one has failed; what the last turn gave."""
     with engine:
-        env_ids = engine.env_ids
+        env_ids = list(engine.records)
         results = engine.reset(dict.fromkeys(env_ids, seed), {"mode": "val"})
         for _ in range(turns):
             results = engine.play({env_id: Turn(("Right",), 10) for env_id in env_ids})

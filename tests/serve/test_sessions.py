@@ -10,7 +10,7 @@ import signal
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from envlanes import journal
+from envlanes.ragen import journal
 from ragen.env import resolve_env
 
 MOVES = ["Right", "Down || Left", "<think>so</think><answer>Right</answer>", "nonsense", "Down"]

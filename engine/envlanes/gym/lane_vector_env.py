@@ -665,7 +665,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._refuse_pending(f"{kind}_async")
         # "auto" may move environments to main and back: only where none can be there, a thread may touch them.
         engine = self._envs.engine
-        is_apart = engine.use_lanes is True and "main" not in map(engine.home, engine.env_ids)
+        is_apart = engine.use_lanes is True and "main" not in map(engine.home, engine.records)
         self._pending = kind, _started(work, in_thread=is_apart)
 
     @holds_interrupts

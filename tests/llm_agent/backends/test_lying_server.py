@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envlanes import journal as journal_module
+from envlanes.ragen import journal as journal_module
 from ragen.errors import ConfigError
 from ragen.llm_agent.rollout import evaluation as command
 from ragen.llm_agent.rollout.rollout_file import RolloutFile

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+from envlanes.kinds.ray_options import RayOptions
 from envlanes.settings import Settings
 from envlanes.workers.handle import WorkerKind
 from envlanes.workers.pool import WorkerPool, shared_pool
@@ -24,7 +25,7 @@ def open_pool(user: int, settings: Settings, preload: Sequence[str]) -> WorkerPo
     backend = available(settings.backend)
     key: tuple[object, ...] = (backend, settings.start_method)
     if backend == "ray":
-        key = (*key, repr(settings.ray))
+        key = (*key, repr(RayOptions.of(settings.ray)))
     return shared_pool(user, key, partial(_new_kind, backend, settings, preload))
 
 
@@ -47,7 +48,6 @@ def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> Worke
     if backend == "ray":
         from envlanes.kinds import ray_cluster
         from envlanes.kinds.ray import RayKind
-        from envlanes.kinds.ray_options import RayOptions
 
         cluster = ray_cluster.RayCluster(RayOptions.of(settings.ray), start_method, preload)
         return RayKind(cluster, settings.max_workers, settings.startup_timeout)

@@ -191,7 +191,8 @@ class Launcher:
                 start_new_session=True,  # an interrupt from the terminal goes to the main process alone
             )
             unless_started.pop_all()
-        self._answers = self._commands.makefile("rb")
+        # Without a buffer, whose lock another thread may hold as this process forks.
+        self._answers = self._commands.makefile("rb", buffering=0)
 
     def is_alive(self) -> bool:
         """Whether this launcher can still start workers."""

@@ -261,9 +261,9 @@ def main(arguments: dict[str, Any]) -> None:
 
     Args:
         arguments: ``commands``, the socket's descriptor; ``parent``, the main process's id; ``method``, how workers
-            are started; ``folder``, for temporary files; ``preload``,
-            modules that every fork needs, imported once for all of them. One that cannot be imported is left to the
-            workers, which report it with the environment that wanted it.
+            are started; ``folder``, for temporary files; ``preload``, modules that every fork needs, imported once for
+            all of them. One that cannot be imported is left to the workers, which report it with the environment that
+            wanted it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started this process may have blocked some

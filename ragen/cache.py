@@ -65,7 +65,7 @@ def _is_usable(path: Path) -> bool:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether a folder belongs to this user, and nobody else may write to it."""
+    """Whether a folder belongs to this user, who alone can write to it."""
     if not hasattr(os, "getuid"):
         return True
     found = path.lstat()

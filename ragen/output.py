@@ -138,7 +138,7 @@ def command_output() -> Iterator[None]:
     closed before the start (``>&-``), for which Python has None, discards everything.
 
     Raises:
-        SystemExit: With ``CLOSED``, if nobody reads the output any more. A command with rows to write can be resumed.
+        SystemExit: With ``CLOSED``, once the output has no reader. A command with rows to write can be resumed.
     """
     before = sys.stdout, sys.stderr
     if logging.lastResort is not None:

@@ -53,7 +53,7 @@ OnFailure = Callable[[Failure], str]
 
 
 class Finding(NamedTuple):
-    """What is wrong with an environment.
+    """A failure of an environment, on which is yet to be decided.
 
     Attributes:
         trouble: The kind of trouble.

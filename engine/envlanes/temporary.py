@@ -1,4 +1,4 @@
-"""Temporary files that are removed with the process that made them, however it ends.
+"""Temporary files that are removed with the process that made them.
 
 In a worker, ``tempfile`` uses its folder too (``TMPDIR``), so that files of libraries are removed with it.
 """

@@ -46,7 +46,7 @@ class Cage2Config:
 
     # attributes that the engine reads from a builder
     uses_global_rng: ClassVar[bool] = False
-    preload: ClassVar[tuple[str, ...]] = ("gymnasium", "envlanes.gym.game", __name__)
+    preload: ClassVar[tuple[str, ...]] = ("gymnasium", __name__)
 
     def __post_init__(self) -> None:
         names = {name: key for key, each in real.CLASSES.items() for name in (key, each)}

@@ -31,7 +31,7 @@ from ragen.env import BaseDiscreteActionEnv
 
 @dataclass
 class ${cls}Config:
-    """What a configuration may set under ``env_config``."""
+    """The keys of ``env_config``."""
 
     length: int = 7
     turns: int = 10
@@ -62,7 +62,7 @@ class $cls(BaseDiscreteActionEnv):
         return self.render(), float(success), success or not self.left, {"success": success}
 
     def render(self, mode=None):
-        """What the model sees."""
+        """The text that the model sees."""
         tiles = ["_"] * self.config.length
         tiles[self.door] = "D"
         tiles[self.place] = "P"

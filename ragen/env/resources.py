@@ -88,8 +88,8 @@ def worker_resource(key: Hashable, build: Callable[[], T], close: Callable[[T], 
     """Acquire a resource that all environments of this process share: built by the first, closed with the last.
 
     Leases are counted, so that, for example, a browser that no environment of the main process needs is not kept until
-    the program ends. Resources still held at the end of a worker or of the program are closed then; processes started
-    by a killed worker are killed with it, and its replacement builds its own resources.
+    the program ends. Resources still held at the end of the program are closed then. Processes started by a worker are
+    killed with it, and its replacement builds its own resources.
 
     Args:
         key: The key of the resource in this process, including all its parameters, such as ``("chromium", path)``.

@@ -1,6 +1,6 @@
 """Results of a run, from its rows: figures with intervals, comparisons of runs, and a page for a browser.
 
-``rows`` reads the files that a run leaves; ``figures`` computes the figures of each tag, once, for whoever shows them:
+``rows`` reads the files that a run leaves; ``figures`` computes the figures of each tag, once, for all that show them:
 ``tables`` (a terminal), ``compare`` and ``page``. ``collapse`` measures whether thoughts depend on prompts.
 """
 

@@ -1,8 +1,8 @@
 """The interface of a kind of game to the engine: how its environments are built, reset, played and compared.
 
 The engine, its journals and its workers carry any picklable action and any observation. Everything they do to an
-environment goes through a :class:`Game`, in the main process and in workers alike:
-``envlanes.gym`` has one for gymnasium's.
+environment goes through a :class:`Game`, in the main process and in workers alike, such as
+:class:`~envlanes.gym.game.GymGame`.
 """
 
 from __future__ import annotations

@@ -60,6 +60,6 @@ class NumberHunt(BaseLanguageBasedEnv):
         return self.render(), float(solved), done, {"success": solved, "guesses": len(self.heard)}
 
     def render(self, mode: str | None = None) -> str:
-        """What the model sees."""
+        """The text that the model sees."""
         left = self.config.guesses - len(self.heard)
         return "\n".join([f"A number from 1 to {self.config.largest} is hidden. {left} guesses left.", *self.heard])
